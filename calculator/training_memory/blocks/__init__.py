@@ -1,0 +1,1 @@
+"""The ledgers: for each implementation of a layer, the tensors it keeps for the backward pass."""

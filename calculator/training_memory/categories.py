@@ -1,0 +1,48 @@
+"""The kinds of memory, in the order in which they are shown everywhere."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Category(StrEnum):
+    """What a byte is for."""
+
+    WEIGHTS = "weights"
+    GRADIENTS = "gradients"
+    OPTIMIZER = "optimizer"
+    MASTER = "master"
+    ACTIVATIONS = "activations"
+    #: One layer's activations made again in the backward pass: they come on top of what was kept,
+    #: and are gone a moment later, so they are not among what the forward pass keeps.
+    RECOMPUTED = "recomputed"
+    LOGITS = "logits"
+
+    @property
+    def heading(self) -> str:
+        """As a heading or legend says it."""
+        return _HEADINGS[self]
+
+    @property
+    def place(self) -> int:
+        """Its place in the order, from 0."""
+        return _PLACES[self]
+
+
+_HEADINGS = {
+    Category.WEIGHTS: "Weights",
+    Category.GRADIENTS: "Gradients",
+    Category.OPTIMIZER: "Adam state",
+    Category.MASTER: "Master copy",
+    Category.ACTIVATIONS: "Activations",
+    Category.RECOMPUTED: "Recomputed layer",
+    Category.LOGITS: "Logits",
+}
+CATEGORIES: tuple[Category, ...] = tuple(Category)
+_PLACES = {category: place for place, category in enumerate(CATEGORIES)}
+STATES: tuple[Category, ...] = (
+    Category.WEIGHTS,
+    Category.GRADIENTS,
+    Category.OPTIMIZER,
+    Category.MASTER,
+)

@@ -1,0 +1,142 @@
+"""The answer: how much memory one step of a run takes, when, and of what it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from .categories import STATES, Category
+from .events import Group, place
+from .omitted import omitted
+from .rank import Rank, ranks
+from .run import Run
+from .step import step
+from .units import show_bytes
+from .walk import Segment, by_category, walk
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEstimate:
+    """One kind of GPU: its step as a tree of events, and the walk over it. All sizes in bytes."""
+
+    rank: Rank
+    tree: Group
+    segment: Segment
+
+    @property
+    def peak_bytes(self) -> int:
+        """The highest total over the step."""
+        return self.segment.peak
+
+    @cached_property
+    def peak_parts(self) -> dict[Category, int]:
+        """What the peak is made of; sums to :attr:`peak_bytes`."""
+        return by_category(self.segment.parts)
+
+    @cached_property
+    def totals(self) -> dict[Category, int]:
+        """The largest each category gets, each at its own time; sums to the peak or more."""
+        return by_category(self.segment.largest)
+
+    @property
+    def peak_moment(self) -> str:
+        """Completes "the peak comes …"."""
+        event = self.segment.at
+        return place(event.moment, self.segment.counters) if event else "never: nothing is held"
+
+    @property
+    def states_bytes(self) -> int:
+        """Weights, gradients, master copy and optimizer states, all in place."""
+        return sum(self.totals[category] for category in STATES)
+
+    def to_json(self) -> dict[str, object]:
+        """This kind of GPU in a few plain values."""
+        return {
+            "rank": self.rank.label,
+            "stage": self.rank.stage + 1,
+            "layers": self.rank.layers,
+            "parameters": self.rank.parameters,
+            "peak": self.peak_json(),
+            "totals": _named(self.totals),
+            "states_bytes": self.states_bytes,
+        }
+
+    def peak_json(self) -> dict[str, object]:
+        """The peak with its moment and make-up."""
+        return {
+            "bytes": self.peak_bytes,
+            "moment": self.peak_moment,
+            "parts": _named(self.peak_parts),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A run and its kinds of GPU, the one that needs most first in importance: :attr:`worst`."""
+
+    run: Run
+    ranks: tuple[RankEstimate, ...]
+
+    @cached_property
+    def worst(self) -> RankEstimate:
+        """The kind of GPU with the highest peak, the earliest stage of equals."""
+        return max(self.ranks, key=lambda rank: rank.peak_bytes)
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the whole model."""
+        return self.run.model.parameters.total
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """What the run's GPU holds; None where no GPU was named."""
+        return self.run.gpu.memory_bytes if self.run.gpu else None
+
+    @property
+    def room_bytes(self) -> int | None:
+        """Capacity less the worst peak: negative where the run does not fit."""
+        capacity = self.capacity_bytes
+        return None if capacity is None else capacity - self.worst.peak_bytes
+
+    @property
+    def omitted(self) -> tuple[str, ...]:
+        """What this accounting leaves out, a sentence each."""
+        return omitted(self.run)
+
+    def to_json(self) -> dict[str, object]:
+        """The answer as plain values: the worst GPU's, and each kind's under ``ranks``."""
+        room = self.room_bytes
+        return {
+            "run": self.run.to_json(),
+            "peak": self.worst.peak_json(),
+            "totals": _named(self.worst.totals),
+            "states_bytes": self.worst.states_bytes,
+            "parameters": self.parameters,
+            "gpus": self.run.layout.gpus,
+            "rank": self.worst.rank.label,
+            "ranks": [rank.to_json() for rank in self.ranks],
+            "capacity_bytes": self.capacity_bytes,
+            "room_bytes": room,
+            "fits": None if room is None else room >= 0,
+            "omitted": list(self.omitted),
+        }
+
+    def __str__(self) -> str:
+        return f"{self.run.model.name}: {show_bytes(self.worst.peak_bytes)}"
+
+
+def _named(values: dict[Category, int]) -> dict[str, int]:
+    return {str(category): size for category, size in values.items()}
+
+
+def estimate(run: Run) -> Estimate:
+    """What one training step of ``run`` takes on each kind of its GPUs."""
+    return Estimate(
+        run=run,
+        ranks=tuple(_on(run, rank) for rank in ranks(run)),
+    )
+
+
+def _on(run: Run, rank: Rank) -> RankEstimate:
+    tree = step(run, rank)
+    return RankEstimate(rank=rank, tree=tree, segment=walk(tree))

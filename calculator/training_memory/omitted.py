@@ -1,0 +1,66 @@
+"""What an accounting leaves out, said with every answer and sized where it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .categories import Category
+from .run import Run
+from .units import show_bytes
+
+
+def omitted(run: Run) -> tuple[str, ...]:
+    """The sentences that hold for this run, the largest matters first."""
+    return tuple(_paper(run))
+
+
+def _paper(run: Run) -> Iterator[str]:
+    model, layout = run.model, run.layout
+    differences = _differences(run)
+    if differences:
+        yield (
+            "The textbook's layer is GPT's: 16-bit, with dropout, a feed-forward layer four times "
+            f"as wide as the model and every score kept. {model.name} has {differences}; its "
+            "parameters are counted exactly, its activations as GPT's."
+        )
+    if run.recipe.by_category[Category.WEIGHTS] == 4:
+        yield (
+            "The textbook counts activations in 16-bit under every recipe; in FP32 without "
+            "autocast they take about twice as much."
+        )
+    tokens = run.sequence * run.micro_batch
+    ends = tokens * model.hidden * (1 + 2 + 2)
+    yield (
+        "The embedding's dropout mask and the inputs of the final norm and of the head "
+        f"(s·b·h·(1 + 2 + 2) = {show_bytes(ends)})."
+    )
+    if layout.data > 1 and layout.zero == 3:
+        yield "The layers that ZeRO-3 gathers for a moment to compute with them."
+    if layout.gpus > 1:
+        yield "Buffers in which GPUs send and receive: gradient buckets, gathered inputs, NCCL's."
+    yield "Temporary copies of the optimizer and of kernels, such as cuBLAS workspaces."
+    yield (
+        "The CUDA context and what the allocator reserves beyond what is allocated: leave some "
+        "gigabytes free."
+    )
+
+
+def _differences(run: Run) -> str:
+    """How the model departs from the layer that the textbook counts, in words."""
+    model = run.model
+    found = []
+    if model.experts:
+        found.append(f"{model.experts} experts a layer")
+    if model.gated:
+        found.append("a gated feed-forward layer")
+    elif model.ffn != 4 * model.hidden:
+        found.append(f"a feed-forward layer of {model.ffn:,}")
+    if model.latent:
+        found.append("latent attention")
+    elif model.kv_heads != model.heads:
+        found.append(f"{model.kv_heads} key-value heads for {model.heads} query heads")
+    if model.head_dim * model.heads != model.hidden and not model.latent:
+        found.append(f"heads of {model.head_dim}")
+    if len(found) > 1:
+        return ", ".join(found[:-1]) + " and " + found[-1]
+    return "".join(found)

@@ -1,0 +1,161 @@
+"""Recipes: what each parameter costs, row by row, before a single activation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from .categories import Category
+from .errors import InputError
+from .formula import Formula, symbol, total
+
+_ZERO = "Rajbhandari et al. 2019 (ZeRO), §3.1"
+_MIXED = "Micikevicius et al. 2017, §3.1"
+_ADAM32 = "ZeRO's count with every number in 32-bit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """One number kept for every parameter.
+
+    ``zero_stage`` is the first ZeRO stage that spreads it over the data-parallel GPUs.
+    """
+
+    name: str
+    category: Category
+    dtype: str
+    item_bytes: int
+    zero_stage: int
+    why: str
+    where: str
+
+    def formula(self, zero: int = 0) -> Formula:
+        """The bytes of N parameters' worth on one of d data-parallel GPUs at a ZeRO stage."""
+        whole = symbol("N") * self.item_bytes
+        return whole / symbol("d") if zero >= self.zero_stage else whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A numeric format and optimizer: the states they keep for each parameter."""
+
+    id: str
+    name: str
+    states: tuple[State, ...]
+
+    @cached_property
+    def by_category(self) -> dict[Category, int]:
+        """Bytes per parameter of each category that has any."""
+        sums: dict[Category, int] = {}
+        for state in self.states:
+            sums[state.category] = sums.get(state.category, 0) + state.item_bytes
+        return sums
+
+    @cached_property
+    def zero_stage(self) -> dict[Category, int]:
+        """The first ZeRO stage that shards each category."""
+        return {state.category: state.zero_stage for state in self.states}
+
+    def formula(self, zero: int = 0) -> Formula:
+        """What N parameters' states take on one of d data-parallel GPUs at a ZeRO stage."""
+        return total(state.formula(zero) for state in self.states)
+
+    @property
+    def bytes_per_parameter(self) -> int:
+        """The sum of its rows."""
+        return sum(state.item_bytes for state in self.states)
+
+
+def _moments(where: str) -> tuple[State, ...]:
+    return (
+        State(
+            name="Adam's first moment",
+            category=Category.OPTIMIZER,
+            dtype="fp32",
+            item_bytes=4,
+            zero_stage=1,
+            why="The running mean of the gradient, which the update follows.",
+            where=where,
+        ),
+        State(
+            name="Adam's second moment",
+            category=Category.OPTIMIZER,
+            dtype="fp32",
+            item_bytes=4,
+            zero_stage=1,
+            why="The running mean of the squared gradient, which scales the update.",
+            where=where,
+        ),
+    )
+
+
+MIXED_ADAM = Recipe(
+    id="mixed-adam",
+    name="mixed-precision Adam",
+    states=(
+        State(
+            name="weight, used in forward and backward",
+            category=Category.WEIGHTS,
+            dtype="16-bit",
+            item_bytes=2,
+            zero_stage=3,
+            why="Every matrix multiplication reads it.",
+            where=_ZERO,
+        ),
+        State(
+            name="gradient",
+            category=Category.GRADIENTS,
+            dtype="16-bit",
+            item_bytes=2,
+            zero_stage=2,
+            why="Backward writes it; the optimizer reads it at the end of the step.",
+            where=_ZERO,
+        ),
+        State(
+            name="master copy of the weight",
+            category=Category.MASTER,
+            dtype="fp32",
+            item_bytes=4,
+            zero_stage=1,
+            why="A small update to a 16-bit weight is rounded away; it is added here instead.",
+            where=_MIXED,
+        ),
+        *_moments(_ZERO),
+    ),
+)
+
+FP32_ADAM = Recipe(
+    id="fp32-adam",
+    name="FP32 Adam",
+    states=(
+        State(
+            name="weight",
+            category=Category.WEIGHTS,
+            dtype="fp32",
+            item_bytes=4,
+            zero_stage=3,
+            why="Every matrix multiplication reads it, and the optimizer updates it in place.",
+            where=_ADAM32,
+        ),
+        State(
+            name="gradient",
+            category=Category.GRADIENTS,
+            dtype="fp32",
+            item_bytes=4,
+            zero_stage=2,
+            why="Backward writes it; the optimizer reads it at the end of the step.",
+            where=_ADAM32,
+        ),
+        *_moments(_ADAM32),
+    ),
+)
+
+RECIPES: Mapping[str, Recipe] = {recipe.id: recipe for recipe in (MIXED_ADAM, FP32_ADAM)}
+
+
+def get(recipe_id: object) -> Recipe:
+    """The recipe of that id. Raises :class:`InputError` naming the nearest one."""
+    if isinstance(recipe_id, str) and recipe_id in RECIPES:
+        return RECIPES[recipe_id]
+    raise InputError.unknown_name("recipe", recipe_id, tuple(RECIPES))

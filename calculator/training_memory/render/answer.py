@@ -1,0 +1,75 @@
+"""The answer in one sentence, as plain text: the page says it large, the terminal first."""
+
+from __future__ import annotations
+
+from ..blocks.ledger import Recompute
+from ..estimate import Estimate
+from ..layout import Layout
+from ..run import Run
+from ..units import ratio, show_bytes
+
+_RECOMPUTED = {
+    Recompute.NONE: "nothing recomputed",
+    Recompute.SELECTIVE: "the attention core recomputed",
+    Recompute.FULL: "every layer recomputed",
+}
+
+
+def label(run: Run) -> str:
+    """The model's name, and whether its shape was changed: ``LLaMA 7B, changed``."""
+    changed = run.shape and run.model.id != "custom"
+    return f"{run.model.name}, changed" if changed else run.model.name
+
+
+def layout_words(layout: Layout) -> str:
+    """How a run is split: ``64 GPUs: 8 data-parallel with ZeRO-2, 8 tensor-parallel``."""
+    parts = []
+    if layout.data > 1:
+        zero = f" with ZeRO-{layout.zero}" if layout.zero else ""
+        parts.append(f"{layout.data:,} data-parallel{zero}")
+    if layout.tensor > 1:
+        sequence = " with sequence parallelism" if layout.sequence_parallel else ""
+        parts.append(f"{layout.tensor:,} tensor-parallel{sequence}")
+    if layout.pipeline > 1:
+        parts.append(f"{layout.pipeline:,} pipeline stages")
+    return f"{layout.gpus:,} GPUs: {', '.join(parts)}" if parts else "one GPU"
+
+
+def _sequences(run: Run) -> str:
+    each = "one sequence" if run.micro_batch == 1 else f"{run.micro_batch:,} sequences"
+    if run.micro_batches == 1:
+        return each
+    return f"{each} in each of {run.micro_batches:,} micro-batches"
+
+
+def answer(estimate: Estimate, *, binary: bool = False) -> str:
+    """Two or three sentences: what the run needs, against which GPU, and when."""
+    run, worst = estimate.run, estimate.worst
+    need = show_bytes(worst.peak_bytes, binary=binary)
+    if run.layout.gpus > 1:
+        need += f" on each of {run.layout.gpus:,} GPUs"
+        if run.layout.pipeline > 1:
+            need = need.replace("each of", "the fullest of")
+    said = (
+        f"{label(run)} at {run.sequence:,} tokens, {_sequences(run)}, {run.recipe.name}, "
+        f"{_RECOMPUTED[run.recompute]}, needs {need}"
+    )
+    return f"{said}{_against(estimate, binary=binary)}. The peak comes {worst.peak_moment}."
+
+
+def _against(estimate: Estimate, *, binary: bool) -> str:
+    gpu, room = estimate.run.gpu, estimate.room_bytes
+    if gpu is None or room is None:
+        return ""
+    if room < 0:
+        times = ratio(estimate.worst.peak_bytes, gpu.memory_bytes)
+        # "1.0 times" would read as if it fitted.
+        if times == "1.0":
+            return f": {show_bytes(-room, binary=binary)} more than {_one(gpu.name)} holds"
+        return f": {times} times {_one(gpu.name)}"
+    return f": it fits {_one(gpu.name)}, with {show_bytes(room, binary=binary)} left"
+
+
+def _one(name: str) -> str:
+    """The name with its article, by how it is spoken: an 80 GB GPU, an A100, a V100."""
+    return f"{'an' if name[0] in '8AHLMR' else 'a'} {name}"

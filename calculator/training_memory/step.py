@@ -1,0 +1,295 @@
+"""One training step of one GPU as a tree of events, by the textbook's schedule.
+
+What stays for the whole run comes first: weights, master copy, optimizer states. Forward, each
+layer adds what it keeps, then the logits. Backward, the head's gradient is written while the
+logits are still held; the logits go; then from the last layer to the first: what recomputation
+dropped is made again on top of everything kept, the layer's activations go, its gradient is
+written. The optimizer updates in place and the gradients go. With a pipeline the stages run one
+forward, one backward (1F1B): Narayanan et al. 2021, arXiv:2104.04473, §2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .blocks import paper
+from .blocks.ledger import RankRow, Recompute
+from .categories import Category
+from .events import Counter, Event, Group, Node, Phase, Repeat
+from .rank import Rank
+from .recipe import State
+from .run import Run
+
+_LAYER = Counter("layer")
+
+
+def values(run: Run) -> dict[str, int]:
+    """The run's numbers under the ledger's symbols; the vocabulary padded to divide evenly."""
+    model, tensor = run.model, run.layout.tensor
+    return {
+        "L": model.layers,
+        "a": model.heads,
+        "s": run.sequence,
+        "b": run.micro_batch,
+        "h": model.hidden,
+        "V": -(-model.vocabulary // tensor) * tensor,
+        "t": tensor,
+    }
+
+
+def layer_rows(run: Run) -> tuple[RankRow, ...]:
+    """One layer's ledger on one GPU of the run."""
+    return paper.LAYER.on_rank(
+        values(run), run.recompute, sequence_parallel=run.layout.sequence_parallel
+    )
+
+
+def logits_bytes(run: Run) -> int:
+    """The loss's logits on one GPU of the last stage."""
+    formula = paper.LOGITS.rank_bytes(tensor=run.layout.tensor > 1, sequence_parallel=False)
+    return formula.evaluate(values(run))
+
+
+def sharded(run: Run, parameters: int, zero_stage: int) -> int:
+    """How many of these parameters one GPU holds: from ``zero_stage`` on a data-parallel share."""
+    if run.layout.zero < zero_stage:
+        return parameters
+    return -(-parameters // run.layout.data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gradients:
+    """Gradient bytes a stage writes: the head's, then each layer's.
+
+    What does not divide evenly makes ``longer`` layers one element (``item_bytes``) longer.
+    """
+
+    head: int
+    layer: int
+    longer: int
+    item_bytes: int
+
+    @classmethod
+    def of(cls, run: Run, rank: Rank) -> _Gradients:
+        stage = run.recipe.zero_stage[Category.GRADIENTS]
+        item_bytes = run.recipe.by_category[Category.GRADIENTS]
+        head = sharded(run, rank.head_parameters, stage)
+        rest = sharded(run, rank.parameters, stage) - head
+        layer, longer = divmod(rest, rank.layers)
+        return cls(
+            head=head * item_bytes, layer=layer * item_bytes, longer=longer, item_bytes=item_bytes
+        )
+
+
+def _of(run: Run, direction: str) -> str:
+    """Names the micro-batch in a label where there are several."""
+    return f" of micro-batch {{{direction}}}" if run.micro_batches > 1 else ""
+
+
+def states(run: Run, rank: Rank) -> tuple[tuple[State, int], ...]:
+    """Each number kept per parameter with its bytes on this GPU, gradients included."""
+    return tuple(
+        (state, sharded(run, rank.parameters, state.zero_stage) * state.item_bytes)
+        for state in run.recipe.states
+    )
+
+
+def _persistent(run: Run, rank: Rank) -> Group:
+    return Group(
+        label="before the step",
+        children=tuple(
+            Event(
+                phase=Phase.BEFORE,
+                category=state.category,
+                bytes=size,
+                label=state.name,
+                why=state.why,
+                moment="before the step begins",
+            )
+            for state, size in states(run, rank)
+            if state.category is not Category.GRADIENTS
+        ),
+    )
+
+
+def _forward(run: Run, rank: Rank, rows: Sequence[RankRow]) -> Group:
+    of = _of(run, "forward")
+    layer = Group(
+        label="forward, layer {layer}" + of,
+        children=tuple(
+            Event(
+                phase=Phase.FORWARD,
+                category=Category.ACTIVATIONS,
+                bytes=kept.bytes,
+                label=f"layer {{layer}} keeps {kept.row.name}",
+                why=kept.row.why,
+                moment=f"in the forward pass{of}, in layer {{layer}}",
+            )
+            for kept in rows
+            if kept.kept
+        ),
+    )
+    children: list[Node] = [
+        Repeat(count=rank.layers, child=layer, counters=(Counter(_LAYER.name, rank.first_layer),))
+    ]
+    if rank.is_last:
+        children.append(
+            Event(
+                phase=Phase.LOSS,
+                category=Category.LOGITS,
+                bytes=logits_bytes(run),
+                label="the logits",
+                why=paper.LOGITS.why,
+                moment=f"as the loss{of} is computed",
+            )
+        )
+    return Group(label="forward" + of, children=tuple(children))
+
+
+def _layer_backward(
+    run: Run, rows: Sequence[RankRow], gradient_bytes: int, *, writes: bool
+) -> Group:
+    of = _of(run, "backward")
+    events = []
+    if run.recompute is not Recompute.NONE:
+        events += [
+            Event(
+                phase=Phase.BACKWARD,
+                category=Category.RECOMPUTED,
+                bytes=again.bytes,
+                label=f"layer {{layer}} makes {again.row.name} again",
+                why="The forward pass kept too little of this layer to compute its gradients, so "
+                "its forward pass runs once more.",
+                moment=f"in the backward pass{of}, as layer {{layer}}'s activations are made again",
+            )
+            for again in rows
+        ]
+        events.append(
+            Event(
+                phase=Phase.BACKWARD,
+                category=Category.RECOMPUTED,
+                bytes=-sum(again.bytes for again in rows),
+                label="layer {layer} drops what it made again",
+                why="Its gradients are computed; nothing reads these values any more.",
+                moment="",
+            )
+        )
+    events.append(
+        Event(
+            phase=Phase.BACKWARD,
+            category=Category.ACTIVATIONS,
+            bytes=-sum(kept.bytes for kept in rows if kept.kept),
+            label="layer {layer} frees its activations",
+            why="The backward pass has read them, and nothing else will.",
+            moment="",
+        )
+    )
+    if writes:
+        events.append(
+            Event(
+                phase=Phase.BACKWARD,
+                category=Category.GRADIENTS,
+                bytes=gradient_bytes,
+                label="layer {layer}'s gradient is written",
+                why="It waits for the optimizer; the embedding's share is counted with the layers.",
+                moment=f"in the backward pass{of}, as layer {{layer}}'s gradient is written",
+            )
+        )
+    return Group(label="backward, layer {layer}" + of, children=tuple(events))
+
+
+def _backward(run: Run, rank: Rank, rows: Sequence[RankRow], *, writes: bool) -> Group:
+    """One micro-batch's backward pass: a step's first ``writes`` gradients, others add to them."""
+    of = _of(run, "backward")
+    gradients = _Gradients.of(run, rank)
+    children: list[Node] = []
+    if rank.is_last:
+        if writes:
+            children.append(
+                Event(
+                    phase=Phase.BACKWARD,
+                    category=Category.GRADIENTS,
+                    bytes=gradients.head,
+                    label="the head's gradient is written",
+                    why="The head comes last in the forward pass, so it is first in the backward "
+                    "pass, and its gradient is computed from the logits' gradient.",
+                    moment=f"as the backward pass{of} begins, with the logits still held",
+                )
+            )
+        children.append(
+            Event(
+                phase=Phase.BACKWARD,
+                category=Category.LOGITS,
+                bytes=-logits_bytes(run),
+                label="the logits are freed",
+                why="The loss's gradient has passed the head.",
+                moment="",
+            )
+        )
+    last_layer = rank.first_layer + rank.layers - 1
+    even = rank.layers - gradients.longer
+    for count, first, size in (
+        (even, last_layer, gradients.layer),
+        (gradients.longer, last_layer - even, gradients.layer + gradients.item_bytes),
+    ):
+        if count:
+            layer = _layer_backward(run, rows, size, writes=writes)
+            counters = (Counter(_LAYER.name, first, -1),)
+            children.append(Repeat(count=count, child=layer, counters=counters))
+    return Group(label="backward" + of, children=tuple(children))
+
+
+def _once(node: Node, counter: str, value: int) -> Repeat:
+    return Repeat(count=1, child=node, counters=(Counter(counter, value),))
+
+
+def _micro_batches(run: Run, rank: Rank) -> list[Node]:
+    """Every micro-batch's forward and backward pass, in 1F1B order."""
+    rows = layer_rows(run)
+    forward = _forward(run, rank, rows)
+    writing = _backward(run, rank, rows, writes=True)
+    adding = _backward(run, rank, rows, writes=False)
+    # The stage runs ahead by as many forward passes as there are stages after it …
+    ahead = rank.in_flight - 1
+    nodes: list[Node] = [
+        Repeat(count=ahead, child=forward, counters=(Counter("forward"),)),
+        _once(forward, "forward", ahead + 1),
+        _once(writing, "backward", 1),
+        # … then each further forward pass is followed by the oldest waiting backward pass …
+        Repeat(
+            count=run.micro_batches - ahead - 1,
+            child=Group(label="one forward, one backward", children=(forward, adding)),
+            counters=(Counter("forward", ahead + 2), Counter("backward", 2)),
+        ),
+        # … and at the end the waiting ones are worked off.
+        Repeat(
+            count=ahead,
+            child=adding,
+            counters=(Counter("backward", run.micro_batches - ahead + 1),),
+        ),
+    ]
+    return [node for node in nodes if not isinstance(node, Repeat) or node.count]
+
+
+def _optimizer(run: Run, rank: Rank) -> Event:
+    gradient_bytes = sum(
+        size for state, size in states(run, rank) if state.category is Category.GRADIENTS
+    )
+    return Event(
+        phase=Phase.OPTIMIZER,
+        category=Category.GRADIENTS,
+        bytes=-gradient_bytes,
+        label="the optimizer steps, and the gradients go",
+        why="Weights, master copy and states are updated where they lie; the next step writes its "
+        "own gradients.",
+        moment="",
+    )
+
+
+def step(run: Run, rank: Rank) -> Group:
+    """The whole step of one GPU."""
+    return Group(
+        label="one training step",
+        children=(_persistent(run, rank), *_micro_batches(run, rank), _optimizer(run, rank)),
+    )

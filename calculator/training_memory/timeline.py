@@ -1,0 +1,92 @@
+"""A step's memory over its events, as points to draw: all, or a fair sample of a long step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .categories import CATEGORIES
+from .events import Counters, Event, Group, Node, Repeat, count
+from .walk import walk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Memory just after one event.
+
+    ``at`` is the event's place among all the events of the step, from 0, also where some before it
+    are left out; ``parts`` the bytes by category, in ``CATEGORIES``' order; ``total`` their sum.
+    """
+
+    at: int
+    event: Event
+    counters: Counters
+    parts: tuple[int, ...]
+    total: int
+
+
+#: Turns of each repeat that are played, tried in this order until a step is short enough.
+_TURNS = (256, 128, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2)
+
+
+def timeline(node: Node, most: int = 1000) -> tuple[Point, ...]:
+    """Points of a step in order: every event if they are at most ``most``, else a sample.
+
+    A sample plays only some turns of each repeat, evenly spaced and always the first and the last;
+    since turns differ by a constant, straight lines between the points are right.
+    """
+    turns = next((turns for turns in _TURNS if _sampled(node, turns) <= most), _TURNS[-1])
+    if count(node) <= most:
+        turns = count(node)
+    player = _Player(turns)
+    return tuple(player.play(node, {}))
+
+
+def _sampled(node: Node, turns: int) -> int:
+    if isinstance(node, Event):
+        return 1
+    if isinstance(node, Group):
+        return sum(_sampled(child, turns) for child in node.children)
+    return min(node.count, turns) * _sampled(node.child, turns)
+
+
+class _Player:
+    """Plays a tree, jumping over the turns that are left out."""
+
+    def __init__(self, turns: int) -> None:
+        self.turns = turns
+        self.at = 0
+        self.parts = [0] * len(CATEGORIES)
+
+    def play(self, node: Node, counters: Counters) -> Iterator[Point]:
+        if isinstance(node, Event):
+            self.parts[node.category.place] += node.bytes
+            parts = tuple(self.parts)
+            yield Point(at=self.at, event=node, counters=counters, parts=parts, total=sum(parts))
+            self.at += 1
+        elif isinstance(node, Group):
+            for child in node.children:
+                yield from self.play(child, counters)
+        else:
+            yield from self._repeat(node, counters)
+
+    def _repeat(self, repeat: Repeat, counters: Counters) -> Iterator[Point]:
+        shown = _spaced(repeat.count, self.turns)
+        remains = walk(repeat.child).remains if len(shown) < repeat.count else ()
+        length = count(repeat.child)
+        last = -1
+        for turn in shown:
+            skipped = turn - last - 1
+            if skipped:
+                self.at += skipped * length
+                for place, size in enumerate(remains):
+                    self.parts[place] += skipped * size
+            yield from self.play(repeat.child, {**counters, **repeat.counted(turn)})
+            last = turn
+
+
+def _spaced(total: int, most: int) -> list[int]:
+    """At most ``most`` of 0 … total − 1, evenly spaced, both ends among them."""
+    if total <= most:
+        return list(range(total))
+    return sorted({turn * (total - 1) // (most - 1) for turn in range(most)})

@@ -1,0 +1,130 @@
+"""The one walk: the highest point of a tree of events, without expanding its repeats.
+
+Every subtree is summed up by what remains after it, its highest point and what that was made of
+(:class:`Segment`). Segments compose: the highest point of A then B is A's, or B's raised by what A
+left behind. A repeat of a segment rises or falls evenly, so its highest point is in its first or
+its last run, and costs no more than one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .categories import CATEGORIES, Category
+from .events import Counters, Event, Group, Node, Repeat, expand
+
+_NOTHING = (0,) * len(CATEGORIES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A subtree, summed up. Everything is in bytes relative to where the subtree starts.
+
+    ``remains`` by category at its end; ``peak`` the highest total reached (at least 0, the start),
+    first reached after event ``at`` with ``counters``, when memory was made of ``parts``;
+    ``largest`` the most that each category came to, each at its own time.
+    """
+
+    remains: tuple[int, ...] = _NOTHING
+    peak: int = 0
+    parts: tuple[int, ...] = _NOTHING
+    largest: tuple[int, ...] = _NOTHING
+    at: Event | None = None
+    counters: Counters = field(default_factory=dict)
+
+
+class _Running:
+    """The walk's state while it goes through a group: composes each child onto what came before."""
+
+    __slots__ = ("at", "counters", "largest", "now", "parts", "peak", "total")
+
+    def __init__(self) -> None:
+        self.now = list(_NOTHING)
+        self.total = 0
+        self.peak = 0
+        self.parts = _NOTHING
+        self.largest = list(_NOTHING)
+        self.at: Event | None = None
+        self.counters: Counters = {}
+
+    def event(self, event: Event) -> None:
+        place = event.category.place
+        now = self.now[place] = self.now[place] + event.bytes
+        self.largest[place] = max(self.largest[place], now)
+        self.total += event.bytes
+        if self.total > self.peak:
+            self.peak, self.parts = self.total, tuple(self.now)
+            self.at, self.counters = event, {}
+
+    def segment(self, segment: Segment) -> None:
+        if self.total + segment.peak > self.peak:
+            self.peak = self.total + segment.peak
+            self.parts = tuple(map(sum, zip(self.now, segment.parts, strict=True)))
+            self.at, self.counters = segment.at, segment.counters
+        for place, most in enumerate(segment.largest):
+            self.largest[place] = max(self.largest[place], self.now[place] + most)
+            self.now[place] += segment.remains[place]
+        self.total += sum(segment.remains)
+
+    def done(self) -> Segment:
+        return Segment(
+            remains=tuple(self.now),
+            peak=self.peak,
+            parts=self.parts,
+            largest=tuple(self.largest),
+            at=self.at,
+            counters=self.counters,
+        )
+
+
+def _repeated(one: Segment, repeat: Repeat) -> Segment:
+    """All runs of a segment, from the one: highest in the last run if it grows, else the first."""
+    if repeat.count == 0:
+        return Segment()
+    before = repeat.count - 1
+    turn = before if sum(one.remains) > 0 else 0
+    start = tuple(turn * remains for remains in one.remains)
+    return Segment(
+        remains=tuple(repeat.count * remains for remains in one.remains),
+        peak=sum(start) + one.peak,
+        parts=tuple(map(sum, zip(start, one.parts, strict=True))),
+        largest=tuple(
+            max(0, before * remains) + most
+            for remains, most in zip(one.remains, one.largest, strict=True)
+        ),
+        at=one.at,
+        counters={**repeat.counted(turn), **one.counters},
+    )
+
+
+def walk(node: Node) -> Segment:
+    """A tree summed up, in time that grows with the tree and not with its repeats."""
+    running = _Running()
+    _walk_into(running, node)
+    return running.done()
+
+
+def _walk_into(running: _Running, node: Node) -> None:
+    if isinstance(node, Event):
+        running.event(node)
+    elif isinstance(node, Group):
+        for child in node.children:
+            _walk_into(running, child)
+    else:
+        running.segment(_repeated(walk(node.child), node))
+
+
+def walk_expanded(node: Node) -> Segment:
+    """The same by playing every event: slow, obvious, and what :func:`walk` is held against."""
+    running = _Running()
+    for event, counters in expand(node):
+        before = running.peak
+        running.event(event)
+        if running.peak > before:
+            running.counters = counters
+    return running.done()
+
+
+def by_category(values: tuple[int, ...]) -> dict[Category, int]:
+    """A segment's tuple as a mapping, in the order of :data:`CATEGORIES`."""
+    return dict(zip(CATEGORIES, values, strict=True))

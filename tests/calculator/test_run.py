@@ -1,0 +1,99 @@
+"""Bad input: each field is checked, all at once, and the message helps."""
+
+import pytest
+
+from training_memory.errors import InputErrors
+from training_memory.run import DEFAULTS, Run
+
+
+def refused(**request: object) -> InputErrors:
+    with pytest.raises(InputErrors) as caught:
+        Run.from_json(request)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed", "suggestion"),
+    [
+        ("model", "lama-7b", "names", "llama-7b"),
+        ("model", 7, "names", None),
+        ("shape", [], "object of shape fields", None),
+        ("sequence", "many", "whole number, 1 to 1,073,741,824", None),
+        ("sequence", 0, "whole number", None),
+        ("micro_batch", "1.5", "whole number, 1 to 1,048,576", None),
+        ("micro_batches", -1, "whole number", None),
+        ("recipe", "mixed-adm", "mixed-adam, fp32-adam", "mixed-adam"),
+        ("recompute", "selectiv", "none, selective, full", "selective"),
+        ("implementation", "papper", "paper", "paper"),
+        ("data", 0, "whole number", None),
+        ("zero", 4, "0 (off), 1, 2, 3", None),
+        ("zero", True, "0 (off), 1, 2, 3", None),
+        ("tensor", "x", "whole number", None),
+        ("sequence_parallel", "maybe", "true or false", None),
+        ("pipeline", 0, "whole number", None),
+        ("gpu", "80g", "80gb", "80gb"),
+        ("sequense", 4096, "its fields: model, shape, sequence", "sequence"),
+    ],
+)
+def test_each_field_names_itself_what_is_allowed_and_the_nearest(field, value, allowed, suggestion):
+    (error,) = refused(**{field: value}).errors
+    assert error.field == field
+    assert allowed in error.allowed
+    assert error.suggestion == suggestion
+    assert error.message.startswith(f"{field}: {value!r} cannot be used")
+
+
+def test_every_field_has_a_case_above():
+    cases = test_each_field_names_itself_what_is_allowed_and_the_nearest.pytestmark[0].args[1]
+    assert {case[0] for case in cases} >= set(DEFAULTS)
+
+
+def test_all_bad_fields_are_named_at_once():
+    errors = refused(model="x", sequence="y", shape={"layers": 0}, tensor=0, gpu="z").errors
+    assert {error.field for error in errors} == {"model", "sequence", "tensor", "gpu"}
+
+
+@pytest.mark.parametrize(
+    ("request_json", "field", "reason"),
+    [
+        ({"tensor": 3}, "tensor", "LLaMA 7B has 32"),
+        ({"tensor": 64}, "tensor", "divisor of 32"),
+        (
+            {"tensor": 2, "sequence_parallel": True, "sequence": 4095},
+            "sequence",
+            "use a multiple of 2",
+        ),
+        ({"sequence_parallel": True}, "sequence_parallel", "set tensor to 2 or more"),
+        ({"pipeline": 33}, "pipeline", "use 1 to 32"),
+        ({"model": "gpt2", "sequence": 1025}, "sequence", "1 to 1,024 tokens"),
+        ({"data": 1_048_576, "pipeline": 2}, "data", "at most 1,048,576 GPUs"),
+        ({"shape": {"heads": 24}}, "heads", "divisor"),
+        ({"shape": {"layer": 8}}, "layer", "no such field"),
+    ],
+)
+def test_what_cannot_be_together_is_refused_with_the_reason(request_json, field, reason):
+    (error,) = refused(**request_json).errors
+    assert error.field == field
+    assert reason in error.message
+
+
+def test_an_empty_request_is_the_chapters_example():
+    run = Run.from_json({})
+    assert run.to_json() == dict(DEFAULTS)
+
+
+def test_text_as_people_write_it_is_taken():
+    run = Run.from_json({"sequence": "4k", "micro_batch": "1,024", "zero": "3", "tensor": "8"})
+    assert (run.sequence, run.micro_batch, run.layout.zero, run.layout.tensor) == (4096, 1024, 3, 8)
+
+
+def test_a_changed_shape_is_kept_and_one_that_changes_nothing_is_not():
+    assert Run.from_json({"shape": {"layers": 8}}).to_json()["shape"] == {"layers": 8}
+    assert Run.from_json({"shape": {"layers": "32"}}).to_json()["shape"] == {}
+
+
+def test_a_model_of_ones_own_reads_back():
+    shape = {"layers": 4, "hidden": 64, "heads": 4, "vocabulary": 1000}
+    run = Run.from_json({"model": "custom", "shape": shape, "sequence": 16})
+    assert Run.from_json(run.to_json()) == run
+    assert run.model.head_dim == 16

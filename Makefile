@@ -1,0 +1,92 @@
+# Two commands set everything up on a fresh machine: `make serve` and `make test`.
+# What is installed goes into .venv/ and node_modules/, pinned by hash; nothing is done twice.
+
+PORT ?= 8000
+BASE ?= /
+
+VENV := .venv
+BIN := $(VENV)/bin
+SITE_TOOLS := $(VENV)/.site-tools
+DEV_TOOLS := $(VENV)/.dev-tools
+NPM_TOOLS := node_modules/.installed
+BROWSER := .cache/browser
+
+# What bakes addresses, tokens or a reader's own settings into a build is kept out of it.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYTHONDONTWRITEBYTECODE :=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help serve site test test-fast tables check bench requirements clean distclean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+serve: site ## Build what changed and serve it at http://127.0.0.1:8000/ (PORT=…, BASE=/path/)
+	@$(BIN)/python build/serve.py --port $(PORT) --base $(BASE)
+
+site: $(SITE_TOOLS) $(NPM_TOOLS) ## Build what changed into site/
+	@$(BIN)/python build/make_site.py
+
+test: $(DEV_TOOLS) $(NPM_TOOLS) $(BROWSER) site check ## Check and test everything, in a real browser too
+	$(BIN)/pytest --numprocesses 2 --dist loadscope
+
+test-fast: $(DEV_TOOLS) ## Test what needs no browser and no built page (under a minute)
+	$(BIN)/pytest -m "not page and not site"
+
+tables: $(SITE_TOOLS) ## Make every results table anew from the calculator
+	@$(BIN)/python build/make_tables.py
+
+check: $(DEV_TOOLS) $(NPM_TOOLS) ## Format, lint and types, without changing anything
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.11 calculator
+	@if [ -f calculator/web/jsconfig.json ]; then set -x; node_modules/.bin/tsc --project calculator/web; fi
+
+bench: $(DEV_TOOLS) ## Time the calculator against itself and against a bare Python
+	@$(BIN)/python scripts/bench.py
+
+requirements: $(DEV_TOOLS) ## Pin the newest versions that requirements/*.in allow, with hashes
+	@for name in site dev; do \
+	  UV_CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/uv pip compile --quiet --upgrade \
+	    --universal --python-version 3.13 --generate-hashes \
+	    --no-emit-index-url --no-emit-find-links \
+	    requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \
+	done
+
+clean: ## Remove what was built, not what was installed
+	rm -rf site dist .cache test-results .hypothesis .mypy_cache .pytest_cache .ruff_cache
+
+distclean: clean ## Remove what was installed as well
+	rm -rf $(VENV) node_modules
+
+# --- Setting up -----------------------------------------------------------------------------------
+
+# Python 3.13: the page's Python is 3.13, and the site is built by the same.
+$(VENV)/bin/python:
+	@python=$$(sh build/find_python.sh) && $$python -m venv --clear $(VENV) || { \
+	  echo "The virtual environment could not be made; on Debian: apt-get install python3.13-venv" >&2; \
+	  rm -rf $(VENV); exit 1; }
+
+$(SITE_TOOLS): requirements/site.txt | $(VENV)/bin/python
+	@echo "Installing what builds the site into $(VENV)/"
+	@$(BIN)/python -m pip install --quiet --require-hashes -r $<
+	@touch $@
+
+$(DEV_TOOLS): requirements/dev.txt | $(VENV)/bin/python
+	@echo "Installing what tests and checks into $(VENV)/"
+	@$(BIN)/python -m pip install --quiet --require-hashes -r $<
+	@# The same versions and more: what builds the site is now there too.
+	@touch $(SITE_TOOLS) $@
+
+$(NPM_TOOLS): package-lock.json package.json .npmrc
+	@command -v npm >/dev/null || { \
+	  echo "npm is needed (Node.js 18 or newer brings it): apt-get install nodejs npm," \
+	       "brew install node, or https://nodejs.org/" >&2; exit 1; }
+	npm ci --no-progress --loglevel=error
+	@touch $@
+
+$(BROWSER): tests/browser.py $(DEV_TOOLS)
+	@$(BIN)/python tests/browser.py --install
+	@mkdir -p $(@D) && touch $@

@@ -1,0 +1,92 @@
+"""What is done to the pages after MkDocs has written them.
+
+Each step is a function of the built folder and can be run twice without harm.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from html import escape, unescape
+from pathlib import Path
+
+from csp import policy, with_policy
+
+_SOURCE_MAP = re.compile(rb"\n?(?://#|/\*#) sourceMappingURL=\S+?(?: ?\*/)?\s*$")
+_CANONICAL = re.compile(r'\s*<link rel="canonical" href="[^"]*">')
+# Greedy: paper cards are articles within the page's one.
+_ARTICLE = re.compile(r"<article\b.*</article>", re.DOTALL)
+_HEADING_OR_TABLE = re.compile(
+    r"<h[1-6][^>]*>(?P<heading>.*?)</h[1-6]>|(?P<table><table>.*?</table>)",
+    re.DOTALL,
+)
+_PERMALINK = re.compile(r'<a class="headerlink".*?</a>', re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
+_SCROLL = '<div class="table-scroll" role="region" tabindex="0" aria-label="{label}">{table}</div>'
+_SCROLLED = re.compile(r'<div class="table-scroll"[^>]*>(<table>.*?</table>)</div>', re.DOTALL)
+
+
+def pages_of(site: Path) -> list[Path]:
+    """Every page of the built site, in a fixed order."""
+    return sorted(site.rglob("*.html"))
+
+
+def drop_unneeded(site: Path) -> None:
+    """Leave out what no reader's browser asks for.
+
+    Source maps are four times the size of all else together, and the theme brings search helpers
+    for thirty languages that an English site never loads.
+    """
+    for source_map in sorted(site.rglob("*.map")):
+        source_map.unlink()
+    for pattern in ("*.js", "*.css"):
+        for file in sorted((site / "assets").rglob(pattern)):
+            # Pyodide's files stay as they were published: their licence follows unmodified copies.
+            if "runtime" in file.relative_to(site).parts:
+                continue
+            before = file.read_bytes()
+            if (after := _SOURCE_MAP.sub(b"\n", before)) != before:
+                file.write_bytes(after)
+    shutil.rmtree(site / "assets" / "javascripts" / "lunr", ignore_errors=True)
+
+
+def scroll_tables(page: str) -> str:
+    """Put each plain table into a named region that scrolls and that the keyboard can reach.
+
+    The name is the heading the table stands under, numbered where a heading has several.
+    """
+
+    def in_article(article: re.Match[str]) -> str:
+        heading = "this page"
+        seen: dict[str, int] = {}
+
+        def wrap(found: re.Match[str]) -> str:
+            nonlocal heading
+            if found["heading"] is not None:
+                text = _TAG.sub("", _PERMALINK.sub("", found["heading"]))
+                heading = unescape(text).strip() or heading
+                return found[0]
+            seen[heading] = seen.get(heading, 0) + 1
+            number = f" {seen[heading]}" if seen[heading] > 1 else ""
+            label = escape(f"Table{number}: {heading}")
+            return _SCROLL.format(label=label, table=found["table"])
+
+        return _HEADING_OR_TABLE.sub(wrap, _SCROLLED.sub(r"\1", article[0]))
+
+    return _ARTICLE.sub(in_article, page)
+
+
+def finish(site: Path, *, canonical: bool) -> None:
+    """Make a folder that MkDocs wrote into the site that is served.
+
+    ``canonical`` keeps the links that name each page's public address; without a known address they
+    would name this machine.
+    """
+    drop_unneeded(site)
+    texts = {page: page.read_text(encoding="utf-8") for page in pages_of(site)}
+    for page, text in texts.items():
+        text = scroll_tables(text)
+        texts[page] = text if canonical else _CANONICAL.sub("", text)
+    shared = policy(texts.values())
+    for page, text in texts.items():
+        page.write_text(with_policy(text, shared), encoding="utf-8")

@@ -1,0 +1,150 @@
+"""Build the site: the calculator and docs/ in, site/ out. ``make site`` runs this.
+
+The stages, each done only when something it reads has changed:
+
+1. wheel: the calculator, packed as it goes to PyPI;
+2. runtime: the files that run it in a page, under names that hold their hashes;
+3. tables: the committed tables are what the calculator says now;
+4. pages: MkDocs, strict, then the finishing steps, then the audit of what a browser will get.
+
+The pages are made in a folder of their own and moved into place when whole, so that a server never
+shows half a site and a failed build leaves the last good one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import make_tables
+from audit import audit
+from finish import finish
+from licenses import write_texts
+from places import (
+    BUILD,
+    CACHE,
+    CALCULATOR,
+    DOCS,
+    GENERATED,
+    PACKAGE,
+    PYODIDE,
+    ROOT,
+    RUNTIME,
+    SITE,
+    WEB,
+)
+from runtime import BASE, make_runtime
+from stages import Stages
+from wheel import EPOCH, make_wheel
+
+WHEEL = CACHE / "wheel"
+NEXT = CACHE / "site"
+
+
+class BuildError(Exception):
+    """The build cannot go on; the message tells a person why and what to do."""
+
+
+def public_address() -> str:
+    """The address the site will be published at, from SITE_URL; "" where it is not known."""
+    return os.environ.get("SITE_URL", "")
+
+
+def build_pages(into: Path, *, config: Path = ROOT / "mkdocs.yml") -> None:
+    """Have MkDocs write the pages into ``into``; any warning is an error.
+
+    Raises :class:`BuildError` with MkDocs' own words.
+    """
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(config)]
+    done = subprocess.run(
+        [*command, "--site-dir", str(into)],
+        cwd=config.parent,
+        env=os.environ | {"SOURCE_DATE_EPOCH": EPOCH, "NO_MKDOCS_2_WARNING": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BuildError(f"MkDocs could not build the pages:\n{done.stdout}")
+
+
+def _make_pages() -> None:
+    build_pages(NEXT)
+    shutil.copytree(RUNTIME, NEXT / BASE)
+    shutil.copytree(
+        WEB, NEXT / "assets" / "calculator", ignore=shutil.ignore_patterns("*.json", "*.d.ts")
+    )
+    write_texts(NEXT)
+    address = public_address()
+    finish(NEXT, canonical=bool(address))
+    base = urlsplit(address).path.rstrip("/") + "/"
+    if wrong := audit(NEXT, base):
+        listed = "\n".join(f"- {one}" for one in wrong)
+        raise BuildError(f"The built pages are not as they must be:\n{listed}")
+    shutil.rmtree(SITE, ignore_errors=True)
+    NEXT.rename(SITE)
+
+
+def _check_tables() -> None:
+    if wrong := make_tables.check():
+        raise BuildError(wrong)
+
+
+def make_site() -> None:
+    """Bring site/ up to date. Raises :class:`BuildError`."""
+    if not PYODIDE.is_dir():
+        raise BuildError("node_modules/ is missing; `make site` fills it before it runs this.")
+    packaging = [ROOT / "pyproject.toml", ROOT / "README.md", ROOT / "LICENSE"]
+    installed = [ROOT / "requirements" / "site.txt", ROOT / "package-lock.json"]
+    stages = Stages(record=CACHE / "stages.json")
+    stages.run(
+        "wheel", lambda: make_wheel(WHEEL), reads=[PACKAGE, *packaging, *installed], makes=[WHEEL]
+    )
+    (wheel,) = WHEEL.glob("*.whl")
+    stages.run(
+        "runtime",
+        lambda: make_runtime(wheel),
+        reads=[wheel, PYODIDE, BUILD / "runtime.py"],
+        makes=[RUNTIME],
+    )
+    stages.run(
+        "tables",
+        _check_tables,
+        reads=[
+            PACKAGE,
+            GENERATED,
+            BUILD / "make_tables.py",
+            BUILD / "tables.py",
+            BUILD / "table.py",
+        ],
+        makes=[],
+    )
+    stages.run(
+        "pages",
+        _make_pages,
+        reads=[ROOT / "mkdocs.yml", ROOT / "LICENSE", DOCS, BUILD, CALCULATOR, RUNTIME, *installed],
+        makes=[SITE / "index.html"],
+        settings=[public_address()],
+    )
+
+
+def main() -> int:
+    """Build, say how long it took, and return the exit status."""
+    start = time.perf_counter()
+    try:
+        make_site()
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"site/ is up to date ({time.perf_counter() - start:.1f} s)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

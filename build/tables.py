@@ -1,0 +1,175 @@
+"""What each of the site's tables holds: every value is asked of the calculator.
+
+The Markdown shows rounded sizes; the CSV holds the bytes themselves.
+
+The order and the words of the columns are the site's everywhere: see ``categories.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from table import Cell, Column, Table
+from training_memory import catalog, recipe
+from training_memory.categories import Category
+from training_memory.estimate import RankEstimate, estimate
+from training_memory.run import Run
+from training_memory.units import gb, percent
+
+#: The categories a results table shows; the layer being made again is part of the peak alone.
+SHOWN: tuple[Category, ...] = (
+    Category.WEIGHTS,
+    Category.GRADIENTS,
+    Category.OPTIMIZER,
+    Category.MASTER,
+    Category.ACTIVATIONS,
+    Category.LOGITS,
+)
+
+#: What the Decoder's row shows of them.
+SMALL: tuple[Category, ...] = (Category.ACTIVATIONS, Category.LOGITS)
+
+#: The four ways to train LLaMA 7B that the site compares: recipe, recomputation, its words.
+RESULTS = (
+    ("mixed-adam", "none", "no recomputation"),
+    ("mixed-adam", "selective", "selective recomputation"),
+    ("mixed-adam", "full", "full recomputation"),
+    ("fp32-adam", "none", "no recomputation"),
+)
+
+_COMPONENT_NAMES = {
+    "embedding": "Token embedding",
+    "positions": "Position embedding",
+    "attention": "Attention",
+    "mlp": "MLP",
+    "router": "Router",
+    "norms": "Norms",
+    "head": "Output head",
+}
+
+
+def _worst(**run: object) -> RankEstimate:
+    return estimate(Run.from_json(run)).worst
+
+
+def _in_gb(size: int) -> Cell:
+    return Cell(size, gb(size))
+
+
+def _exact(number: int) -> Cell:
+    return Cell(number, f"{number:,}")
+
+
+def results() -> Table:
+    """LLaMA 7B on one GPU, one sequence of 4,096 tokens: each category's largest, and the peak."""
+    rows = []
+    for recipe_id, recompute, words in RESULTS:
+        found = _worst(
+            model="llama-7b", sequence=4096, micro_batch=1, recipe=recipe_id, recompute=recompute
+        )
+        name = recipe.get(recipe_id).name
+        rows.append(
+            (
+                Cell(f"{recipe_id}, {recompute}", f"{name}, {words}"),
+                *(_in_gb(found.totals[category]) for category in SHOWN),
+                _in_gb(found.peak_bytes),
+            )
+        )
+    return Table(
+        columns=(
+            Column(heading="Recipe", name="recipe", right=False),
+            *(Column(heading=one.heading, name=f"{one}_bytes") for one in SHOWN),
+            Column(heading="Peak", name="peak_bytes"),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def decoder() -> Table:
+    """The Decoder, 16 sequences of 8 tokens, to the byte."""
+    found = _worst(
+        model="decoder", sequence=8, micro_batch=16, recipe="mixed-adam", recompute="none"
+    )
+    return Table(
+        columns=(
+            Column(heading="Parameters", name="parameters"),
+            Column(heading="States", name="states_bytes"),
+            *(Column(heading=one.heading, name=f"{one}_bytes") for one in SMALL),
+            Column(heading="Peak", name="peak_bytes"),
+        ),
+        rows=(
+            (
+                _exact(found.rank.parameters),
+                _exact(found.states_bytes),
+                *(_exact(found.totals[one]) for one in SMALL),
+                _exact(found.peak_bytes),
+            ),
+        ),
+    )
+
+
+def bytes_per_parameter() -> Table:
+    """What every parameter costs with mixed-precision Adam, a row for each number kept."""
+    states = recipe.get("mixed-adam").states
+    total = sum(state.item_bytes for state in states)
+    return Table(
+        columns=(
+            Column(heading="For every parameter", name="number", right=False),
+            Column(heading="Format", name="format", right=False),
+            Column(heading="Bytes", name="bytes"),
+            Column(heading="Counted by", name="source", right=False),
+        ),
+        rows=(
+            *(
+                (
+                    Cell(state.name, state.name[:1].upper() + state.name[1:]),
+                    Cell(state.dtype),
+                    Cell(state.item_bytes),
+                    Cell(state.where),
+                )
+                for state in states
+            ),
+            (Cell("total", "**Total**"), Cell(""), Cell(total, f"**{total}**"), Cell("")),
+        ),
+    )
+
+
+def llama_7b_parameters() -> Table:
+    """LLaMA 7B's parameters by component; the total is the sum of the rows above it."""
+    counts = {
+        name: count
+        for name, count in catalog.get("llama-7b").parameters.by_component.items()
+        if count
+    }
+    total = sum(counts.values())
+    return Table(
+        columns=(
+            Column(heading="Component", name="component", right=False),
+            Column(heading="Parameters", name="parameters"),
+            Column(heading="Share", name="share_percent"),
+        ),
+        rows=(
+            *(
+                (
+                    Cell(name, _COMPONENT_NAMES[name]),
+                    _exact(count),
+                    Cell(percent(count, total, 2), f"{percent(count, total, 2)} %"),
+                )
+                for name, count in counts.items()
+            ),
+            (
+                Cell("total", "**Total**"),
+                Cell(total, f"**{total:,}**"),
+                Cell(percent(total, total, 2), f"**{percent(total, total, 2)} %**"),
+            ),
+        ),
+    )
+
+
+#: Every table by the name of its files in docs/generated/.
+TABLES: dict[str, Callable[[], Table]] = {
+    "results": results,
+    "decoder": decoder,
+    "bytes-per-parameter": bytes_per_parameter,
+    "llama-7b-parameters": llama_7b_parameters,
+}

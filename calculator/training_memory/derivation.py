@@ -7,13 +7,13 @@ what is shown is what was added up.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from .blocks import paper
 from .categories import CATEGORIES, Category
 from .estimate import RankEstimate
 from .formula import Formula, product, symbol, total
 from .rank import Rank
+from .records import dataclass
 from .run import Run
 from .step import layer_rows, logits_bytes, sharded, states, values
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from .categories import STATES, Category
 from .events import Group, place
 from .omitted import omitted
 from .rank import Rank, ranks
+from .records import dataclass
 from .run import Run
 from .step import step
 from .units import show_bytes

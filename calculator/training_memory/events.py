@@ -8,10 +8,10 @@ plays it event by event, for pictures, for the animated step and to check the wa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from .categories import Category
+from .records import dataclass
 
 
 class Phase(StrEnum):

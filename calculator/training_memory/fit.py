@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from .blocks.ledger import Recompute
 from .errors import InputErrors
 from .estimate import Estimate, estimate
+from .records import dataclass
 from .run import Run
 
 #: Degrees of splitting that are tried: the GPUs of one machine, by doublings.

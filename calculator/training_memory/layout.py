@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from .errors import InputError
 from .model import Model
+from .records import dataclass
 from .units import parse_count
 
 _MOST_GPUS = 1_048_576

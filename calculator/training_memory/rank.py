@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from .model import Model
 from .parameters import ParameterTensor, Split
+from .records import dataclass
 from .run import Run
 
 

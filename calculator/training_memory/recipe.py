@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from .categories import Category
 from .errors import InputError
 from .formula import Formula, symbol, total
+from .records import dataclass
 
 _ZERO = "Rajbhandari et al. 2019 (ZeRO), §3.1"
 _MIXED = "Micikevicius et al. 2017, §3.1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ from .gpus import Gpu
 from .layout import Layout, impossible, parse_degree, parse_flag, parse_zero
 from .model import SHAPE_FIELDS, Model
 from .recipe import Recipe
+from .records import dataclass, field, fields
 from .units import parse_count
 
 T = TypeVar("T")

@@ -11,7 +11,6 @@ forward, one backward (1F1B): Narayanan et al. 2021, arXiv:2104.04473, §2.2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from .blocks import paper
 from .blocks.ledger import RankRow, Recompute
@@ -19,6 +18,7 @@ from .categories import Category
 from .events import Counter, Event, Group, Node, Phase, Repeat
 from .rank import Rank
 from .recipe import State
+from .records import dataclass
 from .run import Run
 
 _LAYER = Counter("layer")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from .categories import CATEGORIES
 from .events import Counters, Event, Group, Node, Repeat, count
+from .records import dataclass
 from .walk import walk
 
 

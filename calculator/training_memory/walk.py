@@ -8,10 +8,9 @@ its last run, and costs no more than one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from .categories import CATEGORIES, Category
 from .events import Counters, Event, Group, Node, Repeat, expand
+from .records import dataclass, field
 
 _NOTHING = (0,) * len(CATEGORIES)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from ..formula import Formula, product, symbol, total
+from ..records import dataclass
 
 
 class Split(StrEnum):

@@ -7,8 +7,13 @@ A :class:`Formula` is a sum of terms, each a whole-number coefficient times powe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
 from math import prod
+
+# Coefficients are whole but where a formula was divided by a number, so fractions (and decimal
+# with it) is only imported there; type checkers know the bare name TYPE_CHECKING.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 #: What each symbol stands for; also the order in which a term's symbols are written.
 SYMBOLS: dict[str, str] = {
@@ -43,27 +48,33 @@ def _times(left: Monomial, right: Monomial) -> Monomial:
     return _monomial(powers)
 
 
+def _reciprocal(value: Fraction | int) -> Fraction | int:
+    if value in (1, -1):
+        return value
+    from fractions import Fraction
+
+    return Fraction(1) / value
+
+
 class Formula:
     """A sum of coefficient × symbol powers. Immutable, compared by value."""
 
     __slots__ = ("_terms",)
 
     def __init__(self, terms: Mapping[Monomial, Fraction | int] | None = None) -> None:
-        self._terms: dict[Monomial, Fraction] = {
-            monomial: Fraction(coefficient)
-            for monomial, coefficient in (terms or {}).items()
-            if coefficient
+        self._terms: dict[Monomial, Fraction | int] = {
+            monomial: coefficient for monomial, coefficient in (terms or {}).items() if coefficient
         }
 
     @property
-    def terms(self) -> Mapping[Monomial, Fraction]:
+    def terms(self) -> Mapping[Monomial, Fraction | int]:
         """Coefficient of each product of symbol powers."""
         return self._terms
 
     def __add__(self, other: Formula | int) -> Formula:
         terms = dict(self._terms)
         for monomial, coefficient in as_formula(other)._terms.items():
-            terms[monomial] = terms.get(monomial, Fraction()) + coefficient
+            terms[monomial] = terms.get(monomial, 0) + coefficient
         return Formula(terms)
 
     __radd__ = __add__
@@ -75,11 +86,11 @@ class Formula:
         return self + -as_formula(other)
 
     def __mul__(self, other: Formula | int) -> Formula:
-        result: dict[Monomial, Fraction] = {}
+        result: dict[Monomial, Fraction | int] = {}
         for left, x in self._terms.items():
             for right, y in as_formula(other)._terms.items():
                 key = _times(left, right)
-                result[key] = result.get(key, Fraction()) + x * y
+                result[key] = result.get(key, 0) + x * y
         return Formula(result)
 
     __rmul__ = __mul__
@@ -90,7 +101,7 @@ class Formula:
             raise ValueError("a formula divides only by a single term")
         ((monomial, coefficient),) = divisor.items()
         inverse = _monomial({symbol: -power for symbol, power in monomial})
-        return self * Formula({inverse: 1 / coefficient})
+        return self * Formula({inverse: _reciprocal(coefficient)})
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int):
@@ -159,7 +170,7 @@ class _Style:
         self.values = values
         self.times, self.over = ("·", "/") if values is None else (" × ", " / ")
 
-    def term(self, monomial: Monomial, coefficient: Fraction) -> str:
+    def term(self, monomial: Monomial, coefficient: Fraction | int) -> str:
         above, below = split_term(monomial)
         factors = [self._power(*item) for item in above]
         if coefficient.numerator != 1 or not factors:

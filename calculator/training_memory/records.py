@@ -84,9 +84,7 @@ def _field(name: str, contents: dict[str, object]) -> _Field:
     return one
 
 
-def _initializer(
-    found: tuple[_Field, ...], *, kw_only: bool, checked: bool
-) -> Callable[..., None]:
+def _initializer(found: tuple[_Field, ...], *, kw_only: bool, checked: bool) -> Callable[..., None]:
     names = tuple(one.name for one in found)
     known = frozenset(names)
     defaults = {one.name: one.default for one in found if one.default is not _MISSING}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import TypeVar
 
 from . import catalog, gpus, recipe
 from .blocks.ledger import Recompute
@@ -16,8 +15,13 @@ from .recipe import Recipe
 from .records import dataclass, field, fields
 from .units import parse_count
 
-T = TypeVar("T")
-E = TypeVar("E", bound=StrEnum)
+# For type checkers alone: typing takes a while to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+    E = TypeVar("E", bound=StrEnum)
 
 
 class Implementation(StrEnum):

@@ -31,7 +31,7 @@ def test_every_element_agrees_in_a_smaller_decoder() -> None:
 
 
 def test_the_check_leaves_the_parameters_as_they_were() -> None:
-    model = Decoder(settled=False)
+    model = Decoder(SMALL, settled=False)
     before = {name: [list(row) for row in p.rows] for name, p in model.parameters.items()}
     gradient_check(elements=1, model=model)
     assert {name: p.rows for name, p in model.parameters.items()} == before
@@ -42,7 +42,7 @@ def test_the_check_leaves_the_parameters_as_they_were() -> None:
     [
         # A GELU whose slope forgets how the distribution changes.
         ("_normal_density", lambda x: 0.0),
-        # Attention whose heads come back in each other's places, going forward and back.
+        # Attention going back with the queries in reverse; the linear layers do not notice.
         ("columns", lambda a: [list(c) for c in zip(*reversed(a), strict=True)]),
     ],
 )

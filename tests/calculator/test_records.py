@@ -77,7 +77,7 @@ def test_a_slotted_record_has_no_room_for_more() -> None:
 )
 def test_only_its_own_fields_are_taken(args: tuple[str, ...], given: dict[str, object]) -> None:
     with pytest.raises(TypeError):
-        Slotted(*args, **given)  # type: ignore[arg-type, misc]
+        Slotted(*args, **given)  # type: ignore[arg-type]
 
 
 def test_positions_where_they_are_allowed() -> None:
@@ -86,7 +86,7 @@ def test_positions_where_they_are_allowed() -> None:
     with pytest.raises(TypeError):
         Open(1, 2, 3)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        Open(1, first=2)
+        Open(1, first=2)  # type: ignore[misc]
 
 
 def test_the_check_after_making_runs() -> None:

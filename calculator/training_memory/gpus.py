@@ -1,0 +1,66 @@
+"""The GPUs known by name: the memory each promises and the memory it was seen to offer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+from .catalog import parse_lines, parse_value, read_tables
+from .errors import InputError
+from .records import dataclass
+
+#: The GPU meant where none is named: the textbook's "one 80 GB accelerator".
+DEFAULT = "80gb"
+
+_UNITS = {"B": 1, "MiB": 2**20, "GiB": 2**30}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One kind of GPU.
+
+    ``memory_bytes`` is its name's, in decimal gigabytes; ``usable_bytes`` what PyTorch or CUDA
+    reported as the device's total, None where no published figure was found; ``source`` says where
+    that was. The second is often the larger: "80 GB" are sold as 80 GiB less what the driver keeps.
+    """
+
+    id: str
+    name: str
+    memory_bytes: int
+    usable_bytes: int | None
+    source: str
+
+
+@lru_cache(maxsize=1)
+def gpus() -> Mapping[str, Gpu]:
+    """Every known GPU by its id, in the order of the file: the textbook's first."""
+    tables = read_tables("gpus.toml")
+    return MappingProxyType({gpu_id: _gpu(gpu_id, table) for gpu_id, table in tables.items()})
+
+
+def get(gpu_id: object) -> Gpu:
+    """The GPU of that id. Raises :class:`InputError` with the nearest id where there is none."""
+    known = gpus()
+    if not isinstance(gpu_id, str) or gpu_id not in known:
+        raise InputError.unknown_name("gpu", gpu_id, list(known))
+    return known[gpu_id]
+
+
+def _gpu(gpu_id: str, table: str) -> Gpu:
+    values = {key: parse_value(text) for key, text in parse_lines(table).items()}
+    usable = values.get("usable")
+    return Gpu(
+        id=gpu_id,
+        name=str(values["name"]),
+        memory_bytes=int(values["memory_bytes"]),
+        usable_bytes=None if usable is None else _bytes(str(usable)),
+        source=str(values["source"]),
+    )
+
+
+def _bytes(printed: str) -> int:
+    """The bytes of a size as it was printed, "79.10 GiB", in whole-number arithmetic."""
+    number, unit = printed.split(" ")
+    whole, _, decimals = number.partition(".")
+    return int(whole + decimals) * _UNITS[unit] // int(10 ** len(decimals))

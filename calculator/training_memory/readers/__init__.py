@@ -1,0 +1,1 @@
+"""Other programs' files, read into this package's own terms."""

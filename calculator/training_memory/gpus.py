@@ -7,7 +7,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from .catalog import parse_lines, parse_value, read_tables
-from .errors import InputError
+from .errors import InputError, nearest
 from .records import dataclass
 
 #: The GPU meant where none is named: the textbook's "one 80 GB accelerator".
@@ -43,7 +43,9 @@ def get(gpu_id: object) -> Gpu:
     """The GPU of that id. Raises :class:`InputError` with the nearest id where there is none."""
     known = gpus()
     if not isinstance(gpu_id, str) or gpu_id not in known:
-        raise InputError.unknown_name("gpu", gpu_id, list(known))
+        # All of them: there is nowhere else to look them up from an error message.
+        allowed = "allowed: " + ", ".join(known)
+        raise InputError("gpu", gpu_id, allowed, suggestion=nearest(gpu_id, known))
     return known[gpu_id]
 
 

@@ -74,6 +74,7 @@ def test_an_unknown_gpu_is_told_the_nearest(given: str, meant: str) -> None:
     with pytest.raises(InputError) as caught:
         gpus.get(given)
     assert (caught.value.field, caught.value.value) == ("gpu", given)
+    assert caught.value.allowed == "allowed: " + ", ".join(gpus.gpus())
     assert caught.value.suggestion == meant
 
 

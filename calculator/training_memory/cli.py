@@ -1,0 +1,224 @@
+"""The command line: ``training-memory estimate``, ``explain``, ``models`` and ``gpus``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from .errors import InputError, InputErrors
+
+# For type checkers alone: a command imports what it needs when it runs.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from .flags import Parser
+    from .render.terminal import Terminal
+
+_HELP = """\
+usage: training-memory COMMAND ...
+
+Where the memory of training a language model goes: every byte, when, and why.
+
+commands:
+  estimate   what one training step needs, of what, and whether it fits
+  explain    the same, derived: every tensor, its formula, its numbers, its source
+  models     the models known by name
+  gpus       the GPUs known by name
+
+  training-memory COMMAND --help    what each takes
+  training-memory --version         which version this is
+
+examples:
+  training-memory estimate --model llama-7b --sequence 4096 --recompute full
+  training-memory estimate --config config.json --data 8 --zero 3 --json
+  training-memory models llama
+"""
+
+_RUN_EXAMPLES = """\
+examples:
+  training-memory {command} --model llama-7b --sequence 4k --micro-batch 2
+  training-memory {command} --model llama-3-8b --data 64 --zero 3 --recompute selective
+  training-memory {command} --model gpt2-xl --layers 96 --tied
+  training-memory {command} --config config.json --gpu h100-80gb --units GiB
+  training-memory {command} --run run.json --micro-batch 4 --json
+"""
+
+_BAD_INPUT = 2
+_INTERRUPTED = 130  # as a shell tells of a program that Ctrl-C ended
+_PIPE_CLOSED = 141  # and of one whose reader had enough
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 0, or 2 with what is wrong on standard error."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _main(given)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _main(arguments: list[str]) -> int:
+    command, *rest = arguments or ["--help"]
+    if command in ("-h", "--help", "help"):
+        return _write(_HELP)
+    if command in ("-V", "--version"):
+        from . import __version__
+
+        return _write(f"training-memory {__version__}\n")
+    if command not in _COMMANDS:
+        return _refuse("training-memory", [_unknown(command)])
+    try:
+        return _write(_COMMANDS[command](command, rest))
+    except (InputError, InputErrors) as problem:
+        errors = [problem] if isinstance(problem, InputError) else problem.errors
+        return _refuse(f"training-memory {command}", errors)
+
+
+def _unknown(command: str) -> InputError:
+    names = list(_COMMANDS)
+    if command.startswith("-"):
+        return InputError(command, None, f"flags follow a command: {', '.join(names)}")
+    return InputError.unknown_name("command", command, names)
+
+
+def _run(command: str, arguments: list[str]) -> str:
+    """``estimate`` and ``explain``."""
+    from .flags import run_parser
+
+    explains = command == "explain"
+    about = (
+        "Derives the memory of one training step: every tensor with its formula, this run's "
+        "numbers, why it is kept and where that is written; then the way to the peak."
+        if explains
+        else "Says how much memory one training step needs, of what it is made, when it peaks, "
+        "and whether it fits the GPU."
+    )
+    examples = _RUN_EXAMPLES.format(command=command)
+    parser = run_parser(command, description=about, epilog=examples)
+    given, errors = parser.read(arguments)
+    if given.get("help"):
+        return parser.format_help()
+    from .estimate import estimate
+    from .request import read_request
+
+    request = read_request(given, errors)
+    answer = estimate(request.run)
+    if explains:
+        from .render.explain import explain as shown
+        from .render.explain import explain_json
+
+        if request.json:
+            return _json(explain_json(answer))
+    elif request.json:
+        return _json(answer.to_json())
+    else:
+        from .render.text import text as shown
+    return shown(answer, _terminal(), binary=request.binary)
+
+
+def _models(command: str, arguments: list[str]) -> str:
+    from .render.lists import models_json, models_text, named
+
+    parser = _list_parser(
+        command, "Lists the models known by name, with their parameters and shape."
+    )
+    given, errors = parser.read(arguments)
+    if given.get("help"):
+        return parser.format_help()
+    from .catalog import models
+
+    chosen = named(models(), given, errors)
+    return _json(models_json(chosen)) if given.get("json") else models_text(chosen, _terminal())
+
+
+def _gpus(command: str, arguments: list[str]) -> str:
+    from .render.lists import gpus_json, gpus_text, named
+
+    parser = _list_parser(command, "Lists the GPUs known by name, with their memory.")
+    given, errors = parser.read(arguments)
+    if given.get("help"):
+        return parser.format_help()
+    from .gpus import gpus
+
+    chosen = named(gpus(), given, errors)
+    return _json(gpus_json(chosen)) if given.get("json") else gpus_text(chosen, _terminal())
+
+
+def _list_parser(command: str, description: str) -> Parser:
+    from .flags import list_parser
+
+    return list_parser(command, description=description)
+
+
+_COMMANDS: Mapping[str, Callable[[str, list[str]], str]] = {
+    "estimate": _run,
+    "explain": _run,
+    "models": _models,
+    "gpus": _gpus,
+}
+
+
+def _json(value: object) -> str:
+    import json
+
+    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "") if sys.stdout else "ascii"
+    return json.dumps(value, indent=2, ensure_ascii=encoding != "utf8") + "\n"
+
+
+def _terminal() -> Terminal:
+    from .render.terminal import Terminal
+
+    return Terminal.of(sys.stdout, os.environ) if sys.stdout else Terminal()
+
+
+def _write(text: str) -> int:
+    """Print ``text`` and return the exit status."""
+    stream = sys.stdout
+    if stream is None:  # Closed by the caller, who wants no answer but the status.
+        return 0
+    text = _terminal().shown(text)
+    encoding = stream.encoding or "ascii"
+    try:
+        stream.write(text.encode(encoding, "replace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        _close(stream)
+        return _PIPE_CLOSED
+    except OSError as error:
+        _close(stream)
+        return _refuse("training-memory", [InputError("output", None, f"{error.strerror}")])
+    return 0
+
+
+def _close(stream: TextIO) -> None:
+    """Point a stream that cannot be written to nowhere, or Python would try again as it exits."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+_LONGEST_VALUE = 60
+
+
+def _refuse(program: str, errors: Sequence[InputError]) -> int:
+    """Say on standard error what is wrong, a line each, and return the exit status."""
+    lines = []
+    for error in errors:
+        hint = f" Did you mean {error.suggestion}?" if error.suggestion else ""
+        if error.value is None:
+            said = f"{error.allowed}."
+        else:
+            value = repr(error.value)
+            if len(value) > _LONGEST_VALUE:
+                value = value[: _LONGEST_VALUE - 4] + "..." + value[-1]
+            said = f"{value} cannot be used; {error.allowed}."
+        lines.append(f"{program}: {error.field}: {said}{hint}\n")
+    try:
+        if sys.stderr is not None:
+            sys.stderr.write("".join(lines))
+            sys.stderr.flush()
+    except OSError:
+        pass  # There is nobody left to tell.
+    return _BAD_INPUT

@@ -1,0 +1,199 @@
+"""The command line's flags: what each is called and means, and the run they ask for.
+
+Every field of a run, and of a model's shape, is a flag of its own name, so a field that is added
+to the calculator is a flag as well. Values are taken as they are written and checked by
+:class:`~.run.Run`, which names all that cannot be, at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from . import recipe
+from .blocks.ledger import Recompute
+from .catalog import models
+from .errors import InputError, nearest
+from .model import SHAPE_FIELDS, Model
+from .run import DEFAULTS, Implementation
+
+#: Fields of a run: what stands for the value in the help, and what is said of it.
+_RUN = {
+    "sequence": ("TOKENS", "tokens in a sequence"),
+    "micro_batch": ("N", "sequences that a GPU works on at a time"),
+    "micro_batches": ("N", "micro-batches that make one optimizer step"),
+    "recipe": ("NAME", " or ".join(recipe.RECIPES)),
+    "recompute": ("NAME", ", ".join(Recompute)),
+    "implementation": ("NAME", f"whose accounting of a layer: {', '.join(Implementation)}"),
+    "data": ("N", "replicas of the model: data parallelism"),
+    "zero": (
+        "STAGE",
+        "ZeRO over the replicas: 0 (off), 1 optimizer, 2 and gradients, 3 and weights",
+    ),
+    "tensor": ("N", "GPUs that share each layer: tensor parallelism"),
+    "sequence_parallel": ("", "split the tokens between the tensor-parallel GPUs too"),
+    "pipeline": ("N", "pipeline stages that share the stack of layers"),
+    "gpu": ("ID", "the GPU to fit into (see training-memory gpus), or none"),
+}
+_SPLITTING = ("data", "zero", "tensor", "sequence_parallel", "pipeline")
+
+_SHAPE = {
+    "layers": "layers",
+    "hidden": "features of a token between layers",
+    "heads": "attention heads",
+    "kv_heads": "heads of keys and values; fewer than heads is grouped-query attention",
+    "head_dim": "features of a head",
+    "ffn": "features inside the feed-forward layer",
+    "vocabulary": "entries of the vocabulary",
+    "positions": "learned positions; 0 where they are rotary",
+    "gated": "a gate beside the feed-forward layer's first projection",
+    "activation": "the feed-forward layer's non-linearity",
+    "norm": "layernorm or rmsnorm",
+    "norm_bias": "biases in the norms",
+    "norms_per_layer": "norms in a layer: 2 or 4",
+    "post_norm": "norms after attention and feed-forward, not before",
+    "qk_norm": "norms of queries and keys: none, head or full",
+    "final_norm": "a norm after the last layer",
+    "tied": "the output head is the token embedding",
+    "qkv_bias": "biases of queries, keys and values",
+    "output_bias": "bias of attention's output",
+    "mlp_bias": "biases in the feed-forward layer",
+    "head_bias": "bias of the output head",
+    "experts": "experts in a layer; 0 is a dense model",
+    "experts_per_token": "experts that a token goes through",
+    "expert_ffn": "features inside an expert",
+    "shared_experts": "experts that every token goes through",
+    "shared_expert_ffn": "features inside the shared experts together",
+    "shared_expert_gate": "a learned gate on the shared experts' output",
+    "dense_layers": "first layers without experts",
+    "q_lora_rank": "latent attention: width of the compressed queries",
+    "kv_lora_rank": "latent attention: width of the compressed keys and values; 0 is none",
+    "qk_nope_head_dim": "latent attention: features of a head without position",
+    "qk_rope_head_dim": "latent attention: features of a head with position",
+    "v_head_dim": "latent attention: features of a head's values",
+}
+
+
+def flag(field: str) -> str:
+    """A field's flag: ``--micro-batch``."""
+    return "--" + field.replace("_", "-")
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal, which argparse would import shutil at every start to learn."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            width = int(os.environ["COLUMNS"])
+        except (KeyError, ValueError):
+            try:
+                width = os.get_terminal_size().columns
+            except OSError:
+                width = 80
+        super().__init__(prog, max_help_position=28, width=min(max(width, 50), 100) - 2)
+
+
+class Parser(argparse.ArgumentParser):
+    """One command's parser, which raises what argparse would print and exit with."""
+
+    def __init__(
+        self, command: str, usage: str, *, description: str, epilog: str | None = None
+    ) -> None:
+        super().__init__(
+            prog=f"training-memory {command}",
+            usage=f"training-memory {command} {usage}",
+            description=description,
+            epilog=epilog,
+            formatter_class=_Formatter,
+            allow_abbrev=False,
+            add_help=False,
+            exit_on_error=False,
+        )
+        self.add_argument("-h", "--help", action="store_true", help="this text")
+        self.add_argument("--json", action="store_true", help="print one JSON object instead")
+
+    def read(self, arguments: Sequence[str]) -> tuple[dict[str, object], list[InputError]]:
+        """The values given, by field, and what was given that is no flag or lacks its value."""
+        try:
+            found, rest = self.parse_known_args(list(arguments), argparse.Namespace())
+        except argparse.ArgumentError as error:
+            name = (error.argument_name or "").split("/")[0]
+            lacks = "expected" in error.message
+            allowed = f"it needs a value: {name} VALUE" if lacks else "it takes no value"
+            return {}, [InputError(name, None, allowed)]
+        given = {name: value for name, value in vars(found).items() if value is not None}
+        return given, self._unknown(rest)
+
+    def _unknown(self, rest: Sequence[str]) -> list[InputError]:
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        errors, after_flag = [], False
+        for word in rest:
+            if word.startswith("-") and word.strip("-"):
+                name = word.partition("=")[0]
+                near = nearest(name, known)
+                errors.append(InputError(name, None, "there is no such flag", suggestion=near))
+                after_flag = True
+            elif not after_flag:
+                allowed = "every value follows the flag it is for"
+                hint = f"--model {word}" if word in models() else None
+                errors.append(InputError("argument", word, allowed, suggestion=hint))
+        return errors
+
+
+def run_parser(command: str, *, description: str, epilog: str) -> Parser:
+    """The parser of a command that takes a run."""
+    usage = "[--model ID | --config FILE] [--run FILE] [flags that change them] [--json]"
+    parser = Parser(command, usage, description=description, epilog=epilog)
+    parser.add_argument("--units", metavar="UNIT", help="GB (10^9 bytes, the usual) or GiB (2^30)")
+    source = parser.add_argument_group("the model")
+    known = "a model of the catalog (see training-memory models), or custom with its shape as flags"
+    source.add_argument("--model", metavar="ID", help=f"{known}; usually {DEFAULTS['model']}")
+    source.add_argument(
+        "--config",
+        metavar="FILE",
+        help="a Hugging Face config.json instead, or - for standard input",
+    )
+    source.add_argument(
+        "--run", metavar="FILE", help="a run, or an estimate, as JSON; flags change it (- as above)"
+    )
+    run = parser.add_argument_group("the run")
+    splitting = parser.add_argument_group("splitting over GPUs")
+    for field in DEFAULTS:
+        if field not in ("model", "shape"):
+            metavar, said = _RUN.get(field, ("VALUE", field.replace("_", " ")))
+            _add(
+                splitting if field in _SPLITTING else run,
+                field,
+                metavar=metavar,
+                said=f"{said} (usually {_usual(field)})",
+            )
+    shape = parser.add_argument_group("the shape: any field of the model, changed")
+    for field in SHAPE_FIELDS:
+        _add(shape, field, metavar="VALUE", said=_SHAPE.get(field, field.replace("_", " ")))
+    return parser
+
+
+def _add(group: argparse._ArgumentGroup, field: str, *, metavar: str, said: str) -> None:
+    is_flag = Model.__annotations__.get(field) == "bool" or DEFAULTS.get(field) is False
+    if is_flag:
+        action = argparse.BooleanOptionalAction
+        group.add_argument(flag(field), action=action, default=None, help=said)
+    else:
+        group.add_argument(flag(field), metavar=metavar, help=said)
+
+
+def _usual(field: str) -> str:
+    usual = DEFAULTS[field]
+    if usual is False:
+        return "not"
+    return f"{usual:,}" if isinstance(usual, int) else str(usual)
+
+
+def list_parser(command: str, *, description: str, epilog: str | None = None) -> Parser:
+    """The parser of a command that lists names, all or those with certain words in them."""
+    parser = Parser(command, "[WORD ...] [--json]", description=description, epilog=epilog)
+    parser.add_argument(
+        "words", nargs="*", metavar="WORD", help="only names with every WORD in them"
+    )
+    return parser

@@ -8,7 +8,8 @@ from ..layout import Layout
 from ..run import Run
 from ..units import ratio, show_bytes
 
-_RECOMPUTED = {
+#: What a run does about recomputation, in words that follow its model and batch.
+RECOMPUTED = {
     Recompute.NONE: "nothing recomputed",
     Recompute.SELECTIVE: "the attention core recomputed",
     Recompute.FULL: "every layer recomputed",
@@ -52,7 +53,7 @@ def answer(estimate: Estimate, *, binary: bool = False) -> str:
             need = need.replace("each of", "the fullest of")
     said = (
         f"{label(run)} at {run.sequence:,} tokens, {_sequences(run)}, {run.recipe.name}, "
-        f"{_RECOMPUTED[run.recompute]}, needs {need}"
+        f"{RECOMPUTED[run.recompute]}, needs {need}"
     )
     return f"{said}{_against(estimate, binary=binary)}. The peak comes {worst.peak_moment}."
 

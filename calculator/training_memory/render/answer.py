@@ -66,11 +66,11 @@ def _against(estimate: Estimate, *, binary: bool) -> str:
         times = ratio(estimate.worst.peak_bytes, gpu.memory_bytes)
         # "1.0 times" would read as if it fitted.
         if times == "1.0":
-            return f": {show_bytes(-room, binary=binary)} more than {_one(gpu.name)} holds"
-        return f": {times} times {_one(gpu.name)}"
-    return f": it fits {_one(gpu.name)}, with {show_bytes(room, binary=binary)} left"
+            return f": {show_bytes(-room, binary=binary)} more than {an(gpu.name)} holds"
+        return f": {times} times {an(gpu.name)}"
+    return f": it fits {an(gpu.name)}, with {show_bytes(room, binary=binary)} left"
 
 
-def _one(name: str) -> str:
+def an(name: str) -> str:
     """The name with its article, by how it is spoken: an 80 GB GPU, an A100, a V100."""
     return f"{'an' if name[0] in '8AHLMR' else 'a'} {name}"

@@ -1,0 +1,60 @@
+"""PyTorch with a CUDA device that holds no data: the one place where PyTorch is imported.
+
+PyTorch carries no types for the checker in this project's environment, so what comes from it is
+``Any``; the rest of the package is checked.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from . import fake_cuda
+
+# The compiler of graphs is never used; without this, importing it would ask a GPU for its name.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+fake_cuda.load()
+
+torch: Any = import_module("torch")
+nn: Any = torch.nn
+functional: Any = import_module("torch.nn.functional")
+checkpoint: Any = import_module("torch.utils.checkpoint")
+fake_tensor: Any = import_module("torch._subclasses.fake_tensor")
+python_dispatch: Any = import_module("torch.utils._python_dispatch")
+saved_tensors_hooks: Any = torch.autograd.graph.saved_tensors_hooks
+
+Tensor: TypeAlias = Any
+
+# Autocast turns itself off where it believes that no GPU is there, or one without bfloat16.
+torch.cuda.amp.common.amp_definitely_not_available = lambda: False
+torch.cuda.is_bf16_supported = lambda *_args, **_kwargs: True
+torch.cuda.get_device_capability = lambda *_args: (9, 0)
+
+logging.getLogger("transformers").setLevel(logging.ERROR)
+warnings.filterwarnings("ignore", module="torch")
+
+DTYPES = {
+    torch.float32: "fp32",
+    torch.bfloat16: "bf16",
+    torch.float16: "fp16",
+    torch.float64: "fp64",
+    torch.bool: "bool",
+    torch.uint8: "uint8",
+    torch.int32: "int32",
+    torch.int64: "int64",
+    torch.uint64: "uint64",
+}
+
+
+def dtype_name(dtype: Any) -> str:
+    """A dtype as the tables write it: "bf16"."""
+    return DTYPES.get(dtype) or str(dtype).removeprefix("torch.")
+
+
+def fake_mode() -> Any:
+    """A context in which new tensors have shapes and no data."""
+    return fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)

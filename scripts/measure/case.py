@@ -1,0 +1,99 @@
+"""What is measured: one training step's every choice, as a row of the tables names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+PRECISIONS = ("fp32", "autocast", "bf16", "master", "master-fp32-grad")
+"""fp32: all of it. autocast: 32-bit weights, operations in bfloat16. bf16: weights, gradients and
+states. master: 16-bit weights and gradients, and the optimizer's own 32-bit copy of the weights,
+with 16-bit or 32-bit gradients."""
+
+ATTENTIONS = ("eager", "flash")
+RECOMPUTES = ("none", "full", "selective", "matmuls")
+OPTIMIZERS = (
+    "adamw-forloop",
+    "adamw-foreach",
+    "adamw-fused",
+    "sgd-momentum",
+    "adafactor",
+    "adafactor-hf",
+    "muon",
+)
+LOSSES = ("full", "chunked", "fused-linear")
+IMPLEMENTATIONS = ("huggingface", "torchtitan", "paper")
+
+CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "implementation": IMPLEMENTATIONS,
+    "precision": PRECISIONS,
+    "attention": ATTENTIONS,
+    "recompute": RECOMPUTES,
+    "optimizer": OPTIMIZERS,
+    "loss": LOSSES,
+    "hold_logits": (False, True),
+    "clip": (False, True),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One training step. ``shape`` overrides fields of the catalogue's model."""
+
+    implementation: str = "huggingface"
+    model: str
+    shape: tuple[tuple[str, int], ...] = ()
+    micro_batch: int
+    sequence: int
+    precision: str = "bf16"
+    attention: str = "flash"
+    recompute: str = "none"
+    optimizer: str = "adamw-foreach"
+    loss: str = "full"
+    #: Whether the model's output, logits included, is kept until the step ends.
+    hold_logits: bool = False
+    micro_batches: int = 1
+    clip: bool = False
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ValueError(f"{name} {value!r}: allowed: {', '.join(map(str, allowed))}")
+        if self.hold_logits and self.loss != "full":
+            raise ValueError("hold_logits: only the full loss makes all logits")
+
+    def to_row(self) -> dict[str, str]:
+        """The case as the first columns of a table."""
+        row = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "shape":
+                row["shape"] = " ".join(f"{name}={number}" for name, number in value)
+            elif isinstance(value, bool):
+                row[field.name] = "yes" if value else "no"
+            else:
+                row[field.name] = str(value)
+        return row
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, str]) -> Case:
+        """The case that a table's row names."""
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            text = row[field.name]
+            if field.name == "shape":
+                pairs = (item.split("=") for item in text.split())
+                values["shape"] = tuple((name, int(number)) for name, number in pairs)
+            elif field.name in ("hold_logits", "clip"):
+                values[field.name] = text == "yes"
+            elif field.name in ("micro_batch", "sequence", "micro_batches"):
+                values[field.name] = int(text)
+            else:
+                values[field.name] = text
+        return cls(**values)
+
+    def with_(self, **changes: Any) -> Case:
+        """The case with other choices."""
+        return replace(self, **changes)

@@ -1,0 +1,169 @@
+"""The optimizers, and the one that keeps a 32-bit master copy of 16-bit weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from .backend import Tensor, nn, torch
+
+RATE = 1e-3
+
+
+def make(kind: str, named: Iterable[tuple[str, Any]]) -> list[Any]:
+    """The optimizers of a model's parameters; Muon leaves what is no matrix to a second one."""
+    named = list(named)
+    parameters = [parameter for _, parameter in named]
+    match kind:
+        case "adamw-forloop":
+            return [torch.optim.AdamW(parameters, lr=RATE, foreach=False, fused=False)]
+        case "adamw-foreach":
+            return [torch.optim.AdamW(parameters, lr=RATE, foreach=True)]
+        case "adamw-fused":
+            return [torch.optim.AdamW(parameters, lr=RATE, fused=True)]
+        case "sgd-momentum":
+            return [torch.optim.SGD(parameters, lr=RATE, momentum=0.9, foreach=True)]
+        case "adafactor":
+            return [torch.optim.Adafactor(parameters, lr=RATE)]
+        case "adafactor-hf":
+            adafactor = import_module("transformers.optimization").Adafactor
+            return [
+                adafactor(parameters, lr=RATE, scale_parameter=False, relative_step=False)
+            ]
+        case "muon":
+            hidden = [p for name, p in named if p.ndim == 2 and not _is_vocabulary(name)]
+            chosen = {id(p) for p in hidden}
+            rest = [p for p in parameters if id(p) not in chosen]
+            return [
+                torch.optim.Muon(hidden, lr=RATE),
+                torch.optim.AdamW(rest, lr=RATE, fused=True),
+            ]
+    raise ValueError(f"optimizer {kind!r} is not known")
+
+
+def _is_vocabulary(name: str) -> bool:
+    """Whether a parameter belongs to the embeddings or the head, which Muon does not take."""
+    return any(part in name for part in ("embed", "wte", "wpe", "lm_head", "output."))
+
+
+@dataclass(slots=True)
+class Updater:
+    """What turns gradients into new weights. ``owned`` are the parameters the optimizer steps."""
+
+    optimizers: list[Any]
+    weights: list[Any]
+    owned: list[Any]
+
+    @property
+    def master(self) -> list[Any]:
+        """The 32-bit copies of the weights, if there are any."""
+        return []
+
+    @property
+    def kept_gradients(self) -> list[Any]:
+        """Gradient buffers that outlive the step, if there are any."""
+        return []
+
+    def states(self) -> list[Tensor]:
+        """Every tensor of the optimizers' states."""
+        return [
+            value
+            for optimizer in self.optimizers
+            for state in optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, torch.Tensor)
+        ]
+
+    def create_states(self) -> None:
+        """Take a step with gradients of nothing, so that the states exist, as after step one."""
+        for parameter in self.owned:
+            parameter.grad = torch.zeros_like(parameter)
+        self._step()
+        for parameter in self.owned:
+            parameter.grad = None
+
+    def receive(self) -> None:
+        """Hand the gradients to the parameters that the optimizer steps."""
+
+    def clip(self) -> None:
+        """Scale the gradients to a norm of at most 1."""
+        torch.nn.utils.clip_grad_norm_(self.owned, 1.0, foreach=True)
+
+    def step(self) -> None:
+        """Update the weights."""
+        self._step()
+
+    def zero(self) -> None:
+        """Drop the gradients."""
+        for parameter in self.weights:
+            parameter.grad = None
+
+    def _step(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+
+@dataclass(slots=True)
+class MasterUpdater(Updater):
+    """16-bit weights whose optimizer works on 32-bit copies, as Megatron's and apex's do.
+
+    16-bit gradients are cast to 32 bits all at once before the step, and both are held during it;
+    32-bit gradients are summed into buffers that stay, as each 16-bit gradient arrives.
+    """
+
+    buffers: list[Any] = field(default_factory=list)
+
+    @property
+    def master(self) -> list[Any]:
+        """The 32-bit copies of the weights."""
+        return self.owned
+
+    @property
+    def kept_gradients(self) -> list[Any]:
+        """The 32-bit gradient buffers."""
+        return self.buffers
+
+    def receive(self) -> None:
+        """Cast the gradients, or point to the buffers they were summed into."""
+        for number, (weight, own) in enumerate(zip(self.weights, self.owned, strict=True)):
+            own.grad = self.buffers[number] if self.buffers else weight.grad.float()
+
+    def step(self) -> None:
+        """Update the copies, and the weights from them."""
+        self._step()
+        with torch.no_grad():
+            for weight, own in zip(self.weights, self.owned, strict=True):
+                weight.copy_(own)
+
+    def zero(self) -> None:
+        """Drop the gradients; buffers are filled with zeros."""
+        for weight, own in zip(self.weights, self.owned, strict=True):
+            weight.grad = own.grad = None
+        for buffer in self.buffers:
+            buffer.zero_()
+
+
+def updater(kind: str, built: Any, *, precision: str) -> Updater:
+    """The optimizer of a built model, with its states still to be made."""
+    named = list(built.named_parameters())
+    weights = [parameter for _, parameter in named]
+    if not precision.startswith("master"):
+        return Updater(make(kind, named), weights, weights)
+    own = [nn.Parameter(weight.detach().float()) for weight in weights]
+    copies = [(name, copy) for (name, _), copy in zip(named, own, strict=True)]
+    buffers = []
+    if precision == "master-fp32-grad":
+        buffers = [torch.zeros_like(weight, dtype=torch.float32) for weight in weights]
+        for weight, buffer in zip(weights, buffers, strict=True):
+            weight.register_post_accumulate_grad_hook(_sums_into(buffer))
+    return MasterUpdater(make(kind, copies), weights, own, buffers)
+
+
+def _sums_into(buffer: Tensor) -> Callable[[Any], None]:
+    def add(weight: Any) -> None:
+        buffer.add_(weight.grad)
+        weight.grad = None
+
+    return add

@@ -1,0 +1,208 @@
+"""One training step on fake tensors: the peak of each phase, and where it was reached."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from training_memory import catalog
+from training_memory.model import Model
+
+from . import losses, models, optimizers, recompute
+from .backend import Tensor, fake_mode, torch
+from .case import Case
+from .modules import Modules
+from .storages import ALLOCATION_BYTES, Category, Classifier, Log, Peak, Tracker
+
+PHASES = ("forward", "backward", "clip", "step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What one step held. All sizes in bytes."""
+
+    case: Case
+    parameters: int
+    persistent: int
+    after_forward: int
+    after_backward: int
+    peaks: Mapping[str, Peak]
+    places: Mapping[str, str]
+
+
+def shape_of(case: Case) -> Model:
+    """The catalogue's model with the case's overrides."""
+    return catalog.with_shape(catalog.get(case.model), dict(case.shape))
+
+
+class Step:
+    """A built model, its optimizer and its batch, ready for the second step."""
+
+    def __init__(self, case: Case, *, device: str = "cuda") -> None:
+        self.case, self.device = case, device
+        self.model = shape_of(case)
+        weights = torch.float32 if case.precision in ("fp32", "autocast") else torch.bfloat16
+        self.built = models.build(
+            self.model,
+            implementation=case.implementation,
+            attention=case.attention,
+            dtype=weights,
+            device=device,
+        )
+        recompute.apply(self.built, case.recompute)
+        self.loss = self._own_loss()
+        self.updater = optimizers.updater(case.optimizer, self.built, precision=case.precision)
+        self.updater.create_states()
+        size = (case.micro_batch, case.sequence)
+        self.tokens = torch.randint(0, self.model.vocabulary, size, device=device)
+        self.labels = self.tokens.clone()
+        gc.collect()
+
+    def _own_loss(self) -> Any:
+        cap = getattr(getattr(self.built, "config", None), "final_logit_softcapping", None)
+        if self.case.loss == "chunked":
+            return losses.ChunkedLoss(cap)
+        if self.case.loss == "fused-linear":
+            return losses.FusedLinearLoss(cap)
+        return None
+
+    def named_modules(self) -> Iterator[tuple[str, Any]]:
+        """Every module to follow; a loss of this package's own is called "loss"."""
+        yield from self.built.named_modules()
+        if self.loss is not None:
+            yield "loss", self.loss
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """What the forward pass runs under."""
+        if self.case.precision == "autocast":
+            context: AbstractContextManager[Any] = torch.autocast(
+                self.device, dtype=torch.bfloat16
+            )
+            return context
+        return nullcontext()
+
+    def forward(self) -> tuple[Tensor, Tensor | None]:
+        """The loss, and the logits where they exist."""
+        with self.precision():
+            if self.loss is not None:
+                hidden = self.built.base_model(input_ids=self.tokens)
+                hidden = getattr(hidden, "last_hidden_state", hidden)
+                loss = self.loss(hidden, self.built.get_output_embeddings(), self.labels)
+                return self._share(loss), None
+            output = self.built(input_ids=self.tokens, labels=self.labels)
+        logits = output.logits
+        loss = output.loss
+        del output
+        if self.case.precision == "autocast" and self.case.implementation == "huggingface":
+            # accelerate, and so the Trainer, turns whatever an autocast model returns into fp32.
+            logits = logits.float()
+        return self._share(loss), logits
+
+    def _share(self, loss: Tensor) -> Tensor:
+        return loss if self.case.micro_batches == 1 else loss / self.case.micro_batches
+
+
+def trace(
+    case: Case,
+    *,
+    device: str = "cuda",
+    fake: bool = True,
+    rounding: int = ALLOCATION_BYTES,
+    log: Log | None = None,
+) -> Trace:
+    """Run the case's second step and count. ``fake`` off runs it with real numbers."""
+    with fake_mode() if fake else nullcontext():
+        torch.manual_seed(0)
+        step = Step(case, device=device)
+        modules = Modules.of(step.named_modules())
+        tracker = Tracker(
+            device=device,
+            modules=modules,
+            classify=_classifier(step),
+            rounding=rounding,
+            log=log,
+        )
+        _hold(tracker, step)
+        persistent = tracker.total
+        with tracker, _named_gradients(tracker, step):
+            after_forward = after_backward = 0
+            kept: list[Any] = []
+            for _ in range(case.micro_batches):
+                modules.spans.clear()
+                kept.clear()
+                tracker.begin("forward")
+                loss, logits = step.forward()
+                if case.hold_logits:
+                    kept.append(logits)
+                del logits
+                after_forward = max(after_forward, tracker.total)
+                tracker.begin("backward")
+                loss.backward()
+                del loss
+                after_backward = max(after_backward, tracker.total)
+            tracker.begin("step")
+            step.updater.receive()
+            if case.clip:
+                tracker.begin("clip")
+                step.updater.clip()
+                tracker.begin("step")
+            step.updater.step()
+            tracker.begin("end")
+        places = {
+            phase: modules.of_node(peak.node) if peak.node else peak.module
+            for phase, peak in tracker.peaks.items()
+        }
+        modules.remove()
+        return Trace(
+            case=case,
+            parameters=sum(p.numel() for p in step.updater.weights),
+            persistent=persistent,
+            after_forward=after_forward,
+            after_backward=after_backward,
+            peaks={phase: tracker.peaks[phase] for phase in PHASES if phase in tracker.peaks},
+            places=places,
+        )
+
+
+def _classifier(step: Step) -> Classifier:
+    case, vocabulary = step.case, step.model.vocabulary
+    tokens = case.micro_batch * case.sequence
+    rows = {tokens}
+    if case.loss == "chunked":
+        size = losses.CHUNK_TOKENS
+        rows |= {min(size, tokens), tokens % size}
+    elif case.loss == "fused-linear":
+        size = losses.fused_chunk_tokens(tokens, step.model.hidden, vocabulary)
+        rows |= {min(size, tokens), tokens % size}
+    return Classifier(vocabulary=vocabulary, rows=frozenset(rows - {0}))
+
+
+def _hold(tracker: Tracker, step: Step) -> None:
+    tracker.hold(step.updater.weights, Category.WEIGHTS)
+    tracker.hold(step.built.buffers(), Category.BUFFERS)
+    tracker.hold((step.tokens, step.labels), Category.INPUTS)
+    tracker.hold(step.updater.states(), Category.OPTIMIZER)
+    tracker.hold(step.updater.master, Category.MASTER)
+    tracker.hold(step.updater.kept_gradients, Category.GRADIENTS)
+
+
+@contextmanager
+def _named_gradients(tracker: Tracker, step: Step) -> Iterator[None]:
+    """Call a parameter's gradient one as soon as it is stored, before any other hook sees it."""
+
+    def name(weight: Any) -> None:
+        tracker.hold((weight.grad,), Category.GRADIENTS)
+
+    handles = [
+        weight.register_post_accumulate_grad_hook(name)
+        for weight in step.updater.weights
+        if not step.updater.kept_gradients
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -37,7 +37,8 @@ def timeline(node: Node, most: int = 1000) -> tuple[Point, ...]:
     """
     turns = next((turns for turns in _TURNS if _sampled(node, turns) <= most), _TURNS[-1])
     if count(node) <= most:
-        turns = count(node)
+        # Enough for every repeat, also for one of nothing; and both ends of a sample make two.
+        turns = max(2, count(node))
     player = _Player(turns)
     return tuple(player.play(node, {}))
 

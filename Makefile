@@ -45,7 +45,7 @@ check: $(DEV_TOOLS) $(NPM_TOOLS) ## Format, lint and types, without changing any
 	@if [ -f calculator/web/jsconfig.json ]; then set -x; node_modules/.bin/tsc --project calculator/web; fi
 
 bench: $(DEV_TOOLS) ## Time the calculator against itself and against a bare Python
-	@$(BIN)/python scripts/bench.py
+	@$(BIN)/python scripts/benchmarks/speed.py
 
 requirements: $(DEV_TOOLS) ## Pin the newest versions that requirements/*.in allow, with hashes
 	@for name in site dev; do \

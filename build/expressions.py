@@ -25,7 +25,8 @@ class Answer:
 
     ``totals`` holds the largest size of each category over the step, ``parts`` what the peak is
     made of (``totals.weights``, ``parts.logits``), ``moment`` completes "the peak comes …", ``run``
-    is what was asked. ``capacity`` is the GPU's memory and ``room`` what it leaves, None where no GPU is named.
+    is what was asked. ``capacity`` is the GPU's memory and ``room`` what it leaves, None where no
+    GPU is named.
     """
 
     peak: int

@@ -1,6 +1,6 @@
 """What is done to the pages after MkDocs has written them.
 
-Each step is a function of the built folder and can be run twice without harm.
+Each step on a page is a function of its text, and done twice it changes nothing more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from pathlib import Path
 
 from csp import policy, with_policy
 
+# The theme's script reads the sitemap to know which links it may follow without leaving the page,
+# and maps each address there to where the site is served by its host alone.
+_SITEMAP_MAPPING = re.compile(
+    r"function (?P<name>\w+)\((?P<url>\w),(?P<base>\w)\)\{return "
+    r"(?P=url)\.protocol=(?P=base)\.protocol,(?P=url)\.hostname=(?P=base)\.hostname,(?P=url)\}"
+)
 _SOURCE_MAP = re.compile(rb"\n?(?://#|/\*#) sourceMappingURL=\S+?(?: ?\*/)?\s*$")
+_SEARCH_DIALOG = re.compile(r'(<div class="md-search"[^>]* role="dialog")>')
 _CANONICAL = re.compile(r'\s*<link rel="canonical" href="[^"]*">')
 # Greedy: paper cards are articles within the page's one.
 _ARTICLE = re.compile(r"<article\b.*</article>", re.DOTALL)
@@ -76,16 +83,45 @@ def scroll_tables(page: str) -> str:
     return _ARTICLE.sub(in_article, page)
 
 
-def finish(site: Path, *, canonical: bool) -> None:
+def name_search(page: str) -> str:
+    """Give the theme's search dialog a name to be announced by; the theme leaves it without one."""
+    return _SEARCH_DIALOG.sub(r'\1 aria-label="Search">', page)
+
+
+def relocatable(script: str, base: str) -> str:
+    """Let instant navigation work at any port and under any path, not only at the published one.
+
+    ``script`` is the theme's bundle; ``base`` the path that the sitemap's addresses begin with.
+    Raises ``ValueError`` where the bundle is not as it was known: then look at how it maps
+    addresses now, and change or drop this step.
+    """
+
+    def whole(found: re.Match[str]) -> str:
+        name, url, root = found["name"], found["url"], found["base"]
+        return (
+            f"function {name}({url},{root})"
+            f"{{return new URL({url}.pathname.slice({len(base)}),{root})}}"
+        )
+
+    script, count = _SITEMAP_MAPPING.subn(whole, script)
+    if count != 1:
+        raise ValueError("the theme's script maps the sitemap's addresses in a way not known here")
+    return script
+
+
+def finish(site: Path, *, base: str = "/", canonical: bool) -> None:
     """Make a folder that MkDocs wrote into the site that is served.
 
-    ``canonical`` keeps the links that name each page's public address; without a known address they
-    would name this machine.
+    ``base`` is the path it will be published under. ``canonical`` keeps the links that name each
+    page's public address; without a known address they would name this machine.
     """
     drop_unneeded(site)
+    (bundle,) = (site / "assets" / "javascripts").glob("bundle.*.js")
+    script = relocatable(bundle.read_text(encoding="utf-8"), base)
+    bundle.write_text(script, encoding="utf-8")
     texts = {page: page.read_text(encoding="utf-8") for page in pages_of(site)}
     for page, text in texts.items():
-        text = scroll_tables(text)
+        text = name_search(scroll_tables(text))
         texts[page] = text if canonical else _CANONICAL.sub("", text)
     shared = policy(texts.values())
     for page, text in texts.items():

@@ -82,8 +82,8 @@ def _make_pages() -> None:
     )
     write_texts(NEXT)
     address = public_address()
-    finish(NEXT, canonical=bool(address))
     base = urlsplit(address).path.rstrip("/") + "/"
+    finish(NEXT, base=base, canonical=bool(address))
     if wrong := audit(NEXT, base):
         listed = "\n".join(f"- {one}" for one in wrong)
         raise BuildError(f"The built pages are not as they must be:\n{listed}")

@@ -1,0 +1,68 @@
+"""The browser that the page tests drive: Playwright's own where it has one, else the system's.
+
+``python tests/browser.py --install`` makes sure that there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+#: The names under which systems install Chromium, the likeliest first.
+NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+
+ARGUMENTS = (
+    "--no-sandbox",  # containers and root have no user namespaces to make a sandbox of
+    "--disable-quic",
+    # A browser's own errands are no requests of the page, and would be told apart from none.
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    # Nothing but this machine can be reached, whatever a page tries.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+
+
+def find() -> Path | None:
+    """The browser to start, or None where there is none yet."""
+    with sync_playwright() as playwright:
+        own = Path(playwright.chromium.executable_path)
+    if own.is_file():
+        return own
+    for name in NAMES:
+        if path := shutil.which(name):
+            return Path(path)
+    return None
+
+
+def install() -> None:
+    """Install a browser where there is none: Debian's as root, else the one Playwright offers.
+
+    Raises ``CalledProcessError`` where neither can be had.
+    """
+    if find():
+        return
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        print("Installing Chromium from the system's packages", flush=True)
+        subprocess.run(["apt-get", "update", "-q"], check=True)
+        subprocess.run(
+            ["apt-get", "install", "-q", "-y", "--no-install-recommends", "chromium"],
+            check=True,
+            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+        )
+    else:
+        print("Installing Chromium by Playwright", flush=True)
+        subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=True)
+
+
+if __name__ == "__main__":
+    if "--install" in sys.argv[1:]:
+        install()
+    found = find()
+    print(found or "no browser")
+    sys.exit(found is None)

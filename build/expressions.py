@@ -115,7 +115,8 @@ def billions(value: int, digits: int = 1) -> str:
 def _whole(value: object) -> int:
     """The value, which must be a whole number: a missing capacity is a mistake in the prose."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{value!r} is not a whole number of bytes or things")
+        # Not repr(): a name that does not exist says so itself when it is made text.
+        raise TypeError(f"{value} is not a whole number of bytes or things")
     return value
 
 

@@ -40,7 +40,7 @@ _RUN_EXAMPLES = """\
 examples:
   training-memory {command} --model llama-7b --sequence 4k --micro-batch 2
   training-memory {command} --model llama-3-8b --data 64 --zero 3 --recompute selective
-  training-memory {command} --model gpt2-xl --layers 96 --tied
+  training-memory {command} --model gpt2-xl --sequence 1024 --layers 96 --no-tied
   training-memory {command} --config config.json --gpu h100-80gb --units GiB
   training-memory {command} --run run.json --micro-batch 4 --json
 """
@@ -199,9 +199,6 @@ def _close(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-_LONGEST_VALUE = 60
-
-
 def _refuse(program: str, errors: Sequence[InputError]) -> int:
     """Say on standard error what is wrong, a line each, and return the exit status."""
     lines = []
@@ -210,11 +207,8 @@ def _refuse(program: str, errors: Sequence[InputError]) -> int:
         if error.value is None:
             said = f"{error.allowed}."
         else:
-            value = repr(error.value)
-            if len(value) > _LONGEST_VALUE:
-                value = value[: _LONGEST_VALUE - 4] + "..." + value[-1]
-            said = f"{value} cannot be used; {error.allowed}."
-        lines.append(f"{program}: {error.field}: {said}{hint}\n")
+            said = f"{_shortened(repr(error.value))} cannot be used; {error.allowed}."
+        lines.append(f"{program}: {_shortened(error.field, 200)}: {said}{hint}\n")
     try:
         if sys.stderr is not None:
             sys.stderr.write("".join(lines))
@@ -222,3 +216,8 @@ def _refuse(program: str, errors: Sequence[InputError]) -> int:
     except OSError:
         pass  # There is nobody left to tell.
     return _BAD_INPUT
+
+
+def _shortened(text: str, longest: int = 80) -> str:
+    """What was given, but no more of it than shows what is meant."""
+    return text if len(text) <= longest else f"{text[: longest - 20]}...{text[-17:]}"

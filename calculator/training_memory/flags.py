@@ -16,10 +16,13 @@ from .blocks.ledger import Recompute
 from .catalog import models
 from .errors import InputError, nearest
 from .model import SHAPE_FIELDS, Model
+from .render.table import wrapped
 from .run import DEFAULTS, Implementation
 
-#: Fields of a run: what stands for the value in the help, and what is said of it.
-_RUN = {
+_LEAST_WIDTH = 60
+
+#: Of each field of a run: what stands for the value in the help, and what is said of it.
+RUN_HELP = {
     "sequence": ("TOKENS", "tokens in a sequence"),
     "micro_batch": ("N", "sequences that a GPU works on at a time"),
     "micro_batches": ("N", "micro-batches that make one optimizer step"),
@@ -38,7 +41,8 @@ _RUN = {
 }
 _SPLITTING = ("data", "zero", "tensor", "sequence_parallel", "pipeline")
 
-_SHAPE = {
+#: Of each field of a shape: what is said of it in the help.
+SHAPE_HELP = {
     "layers": "layers",
     "hidden": "features of a token between layers",
     "heads": "attention heads",
@@ -91,7 +95,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
                 width = os.get_terminal_size().columns
             except OSError:
                 width = 80
-        super().__init__(prog, max_help_position=28, width=min(max(width, 50), 100) - 2)
+        super().__init__(prog, max_help_position=28, width=min(max(width, _LEAST_WIDTH), 100) - 2)
 
 
 class Parser(argparse.ArgumentParser):
@@ -103,7 +107,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             prog=f"training-memory {command}",
             usage=f"training-memory {command} {usage}",
-            description=description,
+            description="\n".join(wrapped(description, 76)),
             epilog=epilog,
             formatter_class=_Formatter,
             allow_abbrev=False,
@@ -143,7 +147,7 @@ class Parser(argparse.ArgumentParser):
 
 def run_parser(command: str, *, description: str, epilog: str) -> Parser:
     """The parser of a command that takes a run."""
-    usage = "[--model ID | --config FILE] [--run FILE] [flags that change them] [--json]"
+    usage = "[--model ID | --config FILE] [--run FILE] [flag ...]"
     parser = Parser(command, usage, description=description, epilog=epilog)
     parser.add_argument("--units", metavar="UNIT", help="GB (10^9 bytes, the usual) or GiB (2^30)")
     source = parser.add_argument_group("the model")
@@ -161,7 +165,7 @@ def run_parser(command: str, *, description: str, epilog: str) -> Parser:
     splitting = parser.add_argument_group("splitting over GPUs")
     for field in DEFAULTS:
         if field not in ("model", "shape"):
-            metavar, said = _RUN.get(field, ("VALUE", field.replace("_", " ")))
+            metavar, said = RUN_HELP.get(field, ("VALUE", field.replace("_", " ")))
             _add(
                 splitting if field in _SPLITTING else run,
                 field,
@@ -170,7 +174,7 @@ def run_parser(command: str, *, description: str, epilog: str) -> Parser:
             )
     shape = parser.add_argument_group("the shape: any field of the model, changed")
     for field in SHAPE_FIELDS:
-        _add(shape, field, metavar="VALUE", said=_SHAPE.get(field, field.replace("_", " ")))
+        _add(shape, field, metavar="VALUE", said=SHAPE_HELP.get(field, field.replace("_", " ")))
     return parser
 
 

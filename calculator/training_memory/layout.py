@@ -46,10 +46,13 @@ def parse_degree(field: str, value: object) -> int:
 
 def parse_zero(value: object) -> int:
     """A ZeRO stage: 0 (off) to 3."""
-    stage = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
-    if isinstance(stage, bool) or stage not in ZERO_STAGES:
+    stage: object = value
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 9:
+        stage = int(value)
+    if isinstance(stage, float) and stage.is_integer():
+        stage = int(stage)  # JSON may write a whole number as 1.0
+    if isinstance(stage, bool) or not isinstance(stage, int) or stage not in ZERO_STAGES:
         raise InputError("zero", value, "allowed: 0 (off), 1, 2, 3")
-    assert isinstance(stage, int)
     return stage
 
 

@@ -7,9 +7,9 @@ from ..derivation import Entry, derive
 from ..estimate import Estimate, RankEstimate
 from ..formula import SYMBOLS
 from ..units import show_bytes
-from .table import columns, wrapped
+from .table import columns, fitting, wrapped
 from .terminal import Terminal
-from .text import headline, left_out, prose_width, ranks
+from .text import headline, left_out, ranks
 
 
 def explain(estimate: Estimate, terminal: Terminal, *, binary: bool = False) -> str:
@@ -78,7 +78,6 @@ class _Writer:
 
     def __init__(self, terminal: Terminal, *, binary: bool) -> None:
         self.terminal = terminal
-        self.width = prose_width(terminal)
         self.binary = binary
         self.told: set[str] = set()
 
@@ -113,29 +112,30 @@ class _Writer:
                 lines.append(f"  {group}")
             numbers = line.formula.text(values=entry.values)
             said = f"{line.name}: {line.formula.text()} = {numbers} = {line.bytes:,} bytes"
-            lines += wrapped(said, self.width, first="    ", then="        ")
+            lines += self.terminal.prose(said, first="    ", then="        ")
             # A recomputed layer has the rows of a kept one: their reasons are given once.
-            if line.why not in self.told:
-                self.told.add(line.why)
-                lines += wrapped(f"{line.why} [{line.where}]", self.width, first="      ")
+            reason = f"{line.why} [{line.where}]"
+            if reason not in self.told:
+                self.told.add(reason)
+                lines += self.terminal.prose(reason, first="      ")
         one = sum(line.bytes for line in entry.lines)
         if len(entry.lines) > 1 or entry.times > 1:
             added = f"sum of the rows: {one:,} bytes"
             if entry.times > 1:
                 added += f", held {entry.times:,} times: {entry.times * one:,} bytes"
-            lines += wrapped(added, self.width, first="  ")
+            lines += self.terminal.prose(added, first="  ")
         return lines
 
     def equation(self, symbols: str, numbers: str, size: int) -> list[str]:
         """A formula, the numbers in it, and what it comes to, on a line or on three."""
         result = f"{size:,} bytes"
         whole = f"  {symbols} = {numbers} = {result}"
-        if len(whole) <= self.width:
+        if len(whole) <= self.terminal.prose_width:
             return [whole]
         return [
             line
             for part in (symbols, f"= {numbers}", f"= {result}")
-            for line in wrapped(part, self.width, first="  ", then="      ")
+            for line in self.terminal.prose(part, first="  ", then="      ")
         ]
 
     def way_up(self, on: RankEstimate) -> list[str]:
@@ -161,14 +161,14 @@ class _Writer:
         ]
         rows.append(["together", f"{on.peak_bytes:,} bytes", self.size(on.peak_bytes)])
         title = f"Held at the peak, {on.peak_moment}:"
-        lines = [self.terminal.strong(line) for line in wrapped(title, self.width)]
-        lines += [f"  {line}" for line in columns(rows, "<>>")]
+        lines = [self.terminal.strong(line) for line in self.terminal.prose(title)]
+        table = fitting(rows, "<>>", self.terminal.width - 2, spare=(1,))
+        lines += [f"  {line}" for line in table]
         elsewhere = sum(entry.total_bytes - entry.peak_bytes for entry in entries)
         if elsewhere:
             largest = self.size(on.peak_bytes + elsewhere)
-            lines += wrapped(
+            lines += self.terminal.prose(
                 f"The largest of every category would come to {largest}; "
-                f"{self.size(elsewhere)} of that are held at other times.",
-                self.width,
+                f"{self.size(elsewhere)} of that are held at other times."
             )
         return lines

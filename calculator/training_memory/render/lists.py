@@ -37,7 +37,7 @@ def named(
     if not chosen:
         said = " ".join(words)
         allowed = "no name known here has that in it"
-        errors.append(InputError(repr(said), None, allowed, suggestion=nearest(said, known)))
+        errors.append(InputError("WORD", said, allowed, suggestion=nearest(said, known)))
     if errors:
         raise InputErrors(errors)
     return chosen

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ..categories import Category
 from ..records import dataclass
+from .table import wrapped
 
 # For type checkers alone: typing takes a while to import.
 TYPE_CHECKING = False
@@ -54,7 +55,9 @@ _ASCII = str.maketrans(
     }
 )  # fmt: skip
 
-_LEAST, _USUAL, _MOST = 40, 80, 160
+_LEAST, _USUAL, _MOST = 48, 80, 160
+#: Lines of prose longer than this are hard to follow on a wide screen.
+_PROSE = 92
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,16 @@ class Terminal:
     def strong(self, text: str) -> str:
         """``text`` in bold, where there is colour."""
         return f"\x1b[1m{text}\x1b[0m" if self.colour else text
+
+    @property
+    def prose_width(self) -> int:
+        """Columns for paragraphs."""
+        return min(self.width, _PROSE)
+
+    def prose(self, text: str, *, first: str = "", then: str | None = None) -> list[str]:
+        """A paragraph in lines that fit; ``first`` begins the first, ``then`` the others."""
+        # What is written out in ASCII is longer, so that comes before the lines are made.
+        return wrapped(self.shown(text), self.prose_width, first=first, then=then)
 
     def shown(self, text: str) -> str:
         """``text`` in the characters there are."""

@@ -6,12 +6,10 @@ from ..categories import CATEGORIES, Category
 from ..estimate import Estimate, RankEstimate
 from ..units import GB, GIB, percent, ratio, show_bytes
 from .answer import answer, layout_words
-from .table import columns, fitting, wrapped
+from .table import fitting
 from .terminal import GLYPHS, LETTERS, Terminal
 from .text_bar import bar
 
-#: Lines of prose longer than this are hard to follow on a wide screen.
-_PROSE = 92
 _MARGIN = "  "
 
 _SIZES = {
@@ -27,7 +25,7 @@ def text(estimate: Estimate, terminal: Terminal, *, binary: bool = False) -> str
         headline(estimate, terminal, binary=binary),
         _indented(bar(worst, estimate.run.gpu, terminal, width=terminal.width - 4, binary=binary)),
         _indented(_table(worst, terminal, binary=binary)),
-        _indented(_facts(estimate, terminal, binary=binary)),
+        _facts(estimate, terminal, binary=binary),
     ]
     if len(estimate.ranks) > 1:
         blocks.append(ranks(estimate, terminal, binary=binary))
@@ -37,20 +35,15 @@ def text(estimate: Estimate, terminal: Terminal, *, binary: bool = False) -> str
 
 def headline(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]:
     """The answer in a sentence or two."""
-    lines = wrapped(answer(estimate, binary=binary), prose_width(terminal))
+    lines = terminal.prose(answer(estimate, binary=binary))
     return [terminal.strong(line) for line in lines]
-
-
-def prose_width(terminal: Terminal) -> int:
-    """Columns for paragraphs."""
-    return min(terminal.width, _PROSE)
 
 
 def left_out(estimate: Estimate, terminal: Terminal) -> list[str]:
     """What the accounting leaves out, a bullet each."""
     lines = ["Not counted:"]
     for sentence in estimate.omitted:
-        lines += wrapped(sentence, prose_width(terminal), first=f"{_MARGIN}- ")
+        lines += terminal.prose(sentence, first=f"{_MARGIN}- ")
     return lines
 
 
@@ -69,7 +62,7 @@ def _table(on: RankEstimate, terminal: Terminal, *, binary: bool) -> list[str]:
     def shown(size: int) -> str:
         return ratio(size, unit, digits)
 
-    rows = [["", "Category", f"largest, {name}", f"at the peak, {name}", "share"]]
+    rows = [["", f"in {name}", "largest", "at peak", "share"]]
     held = [category for category in CATEGORIES if on.totals[category]]
     for category in held:
         part = on.peak_parts[category]
@@ -78,7 +71,7 @@ def _table(on: RankEstimate, terminal: Terminal, *, binary: bool) -> list[str]:
         row = [_key(category, terminal), category.heading, shown(on.totals[category]), shown(part)]
         rows.append([*row, f"{share}%"])
     rows.append(["", "Together", shown(sum(on.totals.values())), shown(on.peak_bytes), "100%"])
-    head, *lines, foot = columns(rows, "<<>>>")
+    head, *lines, foot = fitting(rows, "<<>>>", terminal.width - 2, spare=(4,))
     rule = ("─" if terminal.unicode else "-") * max(len(head), len(foot))
     for place, category in enumerate(held):
         key = _key(category, terminal)
@@ -118,7 +111,7 @@ def _facts(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]
     return [
         line
         for name, said in facts
-        for line in wrapped(said, prose_width(terminal) - 2, first=name.ljust(width))
+        for line in terminal.prose(said, first=f"{_MARGIN}{name:{width}}")
     ]
 
 

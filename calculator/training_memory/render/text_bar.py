@@ -8,6 +8,7 @@ from ..categories import Category
 from ..estimate import RankEstimate
 from ..gpus import Gpu
 from ..units import show_bytes
+from .table import wrapped
 from .terminal import GLYPHS, LETTERS, Terminal
 
 #: A capacity that many times the bar's own length would leave a bar too short to read.
@@ -46,7 +47,8 @@ def bar(
     if gpu and capacity > scale:
         times = capacity // together
         held = show_bytes(capacity, binary=binary)
-        lines.append(f"{gpu.name}: {held}, {times:,} times the length of this bar")
+        said = f"{gpu.name}: {held}, {times:,} times the length of this bar"
+        lines += wrapped(said, width, then="  ")
     return lines
 
 

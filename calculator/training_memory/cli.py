@@ -1,4 +1,4 @@
-"""The command line: ``training-memory estimate``, ``explain``, ``models`` and ``gpus``."""
+"""The command line: ``training-memory estimate``, ``explain``, ``models``, ``gpus``, ``verify``."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ commands:
   explain    the same, derived: every tensor, its formula, its numbers, its source
   models     the models known by name
   gpus       the GPUs known by name
+  verify     train for a few steps on this machine's GPU, and compare (needs PyTorch)
 
   training-memory COMMAND --help    what each takes
   training-memory --version         which version this is
@@ -70,7 +71,7 @@ def _main(arguments: list[str]) -> int:
     if command not in _COMMANDS:
         return _refuse("training-memory", [_unknown(command)])
     try:
-        return _write(_COMMANDS[command](command, rest))
+        return _COMMANDS[command](command, rest)
     except (InputError, InputErrors) as problem:
         errors = [problem] if isinstance(problem, InputError) else problem.errors
         return _refuse(f"training-memory {command}", errors)
@@ -83,7 +84,7 @@ def _unknown(command: str) -> InputError:
     return InputError.unknown_name("command", command, names)
 
 
-def _run(command: str, arguments: list[str]) -> str:
+def _run(command: str, arguments: list[str]) -> int:
     """``estimate`` and ``explain``."""
     from .flags import run_parser
 
@@ -99,7 +100,7 @@ def _run(command: str, arguments: list[str]) -> str:
     parser = run_parser(command, description=about, epilog=examples)
     given, errors = parser.read(arguments)
     if given.get("help"):
-        return parser.format_help()
+        return _write(parser.format_help())
     from .estimate import estimate
     from .request import read_request
 
@@ -110,15 +111,15 @@ def _run(command: str, arguments: list[str]) -> str:
         from .render.explain import explain_json
 
         if request.json:
-            return _json(explain_json(answer))
+            return _write(_json(explain_json(answer)))
     elif request.json:
-        return _json(answer.to_json())
+        return _write(_json(answer.to_json()))
     else:
         from .render.text import text as shown
-    return shown(answer, _terminal(), binary=request.binary)
+    return _write(shown(answer, _terminal(), binary=request.binary))
 
 
-def _models(command: str, arguments: list[str]) -> str:
+def _models(command: str, arguments: list[str]) -> int:
     from .render.lists import models_json, models_text, named
 
     parser = _list_parser(
@@ -126,24 +127,35 @@ def _models(command: str, arguments: list[str]) -> str:
     )
     given, errors = parser.read(arguments)
     if given.get("help"):
-        return parser.format_help()
+        return _write(parser.format_help())
     from .catalog import models
 
     chosen = named(models(), given, errors)
-    return _json(models_json(chosen)) if given.get("json") else models_text(chosen, _terminal())
+    as_json = given.get("json")
+    return _write(_json(models_json(chosen)) if as_json else models_text(chosen, _terminal()))
 
 
-def _gpus(command: str, arguments: list[str]) -> str:
+def _gpus(command: str, arguments: list[str]) -> int:
     from .render.lists import gpus_json, gpus_text, named
 
     parser = _list_parser(command, "Lists the GPUs known by name, with their memory.")
     given, errors = parser.read(arguments)
     if given.get("help"):
-        return parser.format_help()
+        return _write(parser.format_help())
     from .gpus import gpus
 
     chosen = named(gpus(), given, errors)
-    return _json(gpus_json(chosen)) if given.get("json") else gpus_text(chosen, _terminal())
+    as_json = given.get("json")
+    return _write(_json(gpus_json(chosen)) if as_json else gpus_text(chosen, _terminal()))
+
+
+def _verify(command: str, arguments: list[str]) -> int:
+    from .verify.command import verify
+
+    def complain(said: str) -> int:
+        return _complain(f"training-memory {command}: {said}\n")
+
+    return verify(arguments, say=_write, complain=complain)
 
 
 def _list_parser(command: str, description: str) -> Parser:
@@ -152,11 +164,12 @@ def _list_parser(command: str, description: str) -> Parser:
     return list_parser(command, description=description)
 
 
-_COMMANDS: Mapping[str, Callable[[str, list[str]], str]] = {
+_COMMANDS: Mapping[str, Callable[[str, list[str]], int]] = {
     "estimate": _run,
     "explain": _run,
     "models": _models,
     "gpus": _gpus,
+    "verify": _verify,
 }
 
 
@@ -209,13 +222,19 @@ def _refuse(program: str, errors: Sequence[InputError]) -> int:
         else:
             said = f"{_shortened(repr(error.value))} cannot be used; {error.allowed}."
         lines.append(f"{program}: {_shortened(error.field, 200)}: {said}{hint}\n")
+    _complain("".join(lines))
+    return _BAD_INPUT
+
+
+def _complain(text: str) -> int:
+    """Write ``text`` on standard error, where anybody is listening."""
     try:
         if sys.stderr is not None:
-            sys.stderr.write("".join(lines))
+            sys.stderr.write(text)
             sys.stderr.flush()
     except OSError:
-        pass  # There is nobody left to tell.
-    return _BAD_INPUT
+        return _BAD_INPUT
+    return 0
 
 
 def _shortened(text: str, longest: int = 80) -> str:

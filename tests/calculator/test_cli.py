@@ -21,6 +21,7 @@ from training_memory.request import read_request
 from training_memory.run import DEFAULTS
 
 ROOT = Path(__file__).parents[2]
+COMMANDS = ("estimate", "explain", "models", "gpus", "verify")
 CONFIGS = Path(__file__).parent / "data" / "configs"
 
 
@@ -341,7 +342,10 @@ def test_mistakes_in_files_are_named_as_they_are_written_there(run, tmp_path):
         ),
         ("estimate --config - --run -", "standard input holds one file, and --config reads it"),
         ("explain --pipeline 33", "LLaMA 7B has 32, so use 1 to 32"),
-        ("estimat", "command: 'estimat' cannot be used; allowed: estimate, explain, models, gpus"),
+        (
+            "estimat",
+            "command: 'estimat' cannot be used; allowed: estimate, explain, models, gpus, verify",
+        ),
         ("--json", "--json: flags follow a command"),
         ("models nosuch", "no name known here has that in it"),
         ("models lamma-7b", "Did you mean llama-7b?"),
@@ -439,9 +443,9 @@ def test_help_and_version(run):
     for arguments in ((), ("--help",), ("-h",)):
         ran = run(*arguments)
         assert (ran.status, ran.err) == (0, "")
-        assert all(command in ran.out for command in ("estimate", "explain", "models", "gpus"))
+        assert all(f"\n  {command} " in ran.out for command in COMMANDS)
     assert run("--version").out == f"training-memory {__version__}\n"
-    for command in ("estimate", "explain", "models", "gpus"):
+    for command in COMMANDS:
         ran = run(command, "--help")
         assert ran.status == 0
         assert ran.out.startswith(f"usage: training-memory {command}")

@@ -152,6 +152,9 @@ class _Reader:
                 # A flag without a value: --tied or --no-tied, so there is no value to show.
                 name = flag(field) if error.value else flag("no_" + field)
                 return InputError(name, None, error.allowed, suggestion=error.suggestion)
+            if field not in self.given and error.value is not None:
+                allowed = f"{error.allowed} (it was not given, so the usual value was taken)"
+                return InputError(flag(field), error.value, allowed, suggestion=error.suggestion)
             return _renamed(error, flag(field))
         return _renamed(error, _in_file(field, self.origin[field]))
 

@@ -335,6 +335,7 @@ def test_mistakes_in_files_are_named_as_they_are_written_there(run, tmp_path):
         ("estimate --sequence-parallel", "--sequence-parallel: sequence parallelism splits"),
         ("estimate --norm-bias", "--norm-bias: false where norm is rmsnorm"),
         ("estimate --model gpt2", "--sequence: 4096 cannot be used; GPT-2 has learned positions"),
+        ("estimate --model gpt2", "(it was not given, so the usual value was taken)"),
         ("estimate --model custom", "--layers: needed"),
         (
             "estimate --config a --model b",

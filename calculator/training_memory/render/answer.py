@@ -72,5 +72,5 @@ def _against(estimate: Estimate, *, binary: bool) -> str:
 
 
 def an(name: str) -> str:
-    """The name with its article, by how it is spoken: an 80 GB GPU, an A100, a V100."""
-    return f"{'an' if name[0] in '8AHLMR' else 'a'} {name}"
+    """The name with its article, by how it is spoken: an 80 GB GPU, an NVIDIA A100, a V100."""
+    return f"{'an' if name[0] in '8AHLMNR' else 'a'} {name}"

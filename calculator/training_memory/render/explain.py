@@ -97,7 +97,7 @@ class _Writer:
             for symbol, meaning in SYMBOLS.items()
             if symbol in values
         ]
-        title = f"On {on.rank.label}, in this run:"
+        title = f"In this run ({on.rank.label}):"
         return [self.terminal.strong(title), *(f"  {line}" for line in columns(rows, "<<><"))]
 
     def entry(self, entry: Entry) -> list[str]:

@@ -1,0 +1,59 @@
+"""What to change so that a run fits, as a list with a button for each change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..controls import address
+from ..estimate import Estimate
+from ..fit import Change, changes
+from ..units import show_bytes
+from .svg import escape
+
+#: How many changes stand open; the others fold.
+_OPEN = 5
+
+
+def advice(estimate: Estimate, *, binary: bool = False) -> str:
+    """Every single change that saves memory, best first; nothing for a run that fits."""
+    room = estimate.room_bytes
+    if room is None or room >= 0:
+        return ""
+    found = changes(estimate)
+    if not found:
+        return ""
+    fitting = sum(change.fits is True for change in found)
+    words = {
+        0: "No single change is enough; the ones that save most come first.",
+        1: "One change alone is enough.",
+    }.get(fitting, f"{fitting} changes are each enough alone.")
+    rest = found[_OPEN:]
+    more = (
+        f'<details data-key="advice"><summary>{len(rest)} more</summary>'
+        f"{_list(rest, binary=binary)}</details>"
+        if rest
+        else ""
+    )
+    return (
+        f'<h3 class="tm-heading">What would make it fit</h3><p class="tm-caption">{words}</p>'
+        f"{_list(found[:_OPEN], binary=binary)}{more}"
+    )
+
+
+def _list(found: Sequence[Change], *, binary: bool) -> str:
+    items = "".join(_item(change, binary=binary) for change in found)
+    return f'<ul class="tm-changes">{items}</ul>'
+
+
+def _item(change: Change, *, binary: bool) -> str:
+    saved = show_bytes(change.saved_bytes, binary=binary)
+    left = show_bytes(change.peak_bytes, binary=binary)
+    fits = ' <b class="tm-fits">fits</b>' if change.fits else ""
+    return (
+        f'<li><span class="tm-change">{escape(change.title)} '
+        f"<small>{escape(change.cost)}</small></span>"
+        f'<span class="tm-number">saves {saved}</span>'
+        f'<span class="tm-number">needs {left}{fits}</span>'
+        f'<button type="button" class="tm-quiet" data-set="{escape(address(change.fields))}" '
+        f'aria-label="Apply: {escape(change.title)}">Apply</button></li>'
+    )

@@ -1,0 +1,171 @@
+"""The stacked bar: each kind of memory at its largest, the peak and the GPU's capacity as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..categories import Category
+from ..estimate import Estimate, RankEstimate
+from .scale import scale
+from .sizes import Show, sizes
+from .svg import escape, patterned, share, swatch, text
+from .words import MEANING, term
+
+#: A capacity this many times what is needed would leave nothing of the bar to see.
+_FAR = 20
+
+# The bar's place in its drawing, in CSS pixels.
+_TOP, _HEIGHT, _TICKS = 42, 52, 110
+HEIGHT = 116
+
+#: Widths of the drawing, in rem, at which the style sheet shows more of a segment's label.
+BREAKS = (14, 17, 20, 24, 28, 32, 38, 46, 56)
+
+# About how wide a character of a segment's name and value is, and the room around it, in 1/100 rem.
+_NAME, _VALUE, _AROUND = 31, 38, 50
+
+
+def bar(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> str:
+    """The bar of the fullest GPU, with its legend. ``prefix`` makes its ids unique on the page."""
+    worst = estimate.worst
+    together = sum(worst.totals.values())
+    capacity = estimate.capacity_bytes
+    near = capacity is not None and capacity <= _FAR * together
+    longest = max(together, capacity) if capacity is not None and near else together
+    top = longest + longest // 50 + 1
+    show = sizes(together, binary=binary)
+    parts = [
+        *_ticks(top, binary=binary),
+        *_segments(worst, top, show, prefix),
+        *(_capacity(estimate, top, near=near) if capacity is not None else ()),
+        _line("peak", worst.peak_bytes, top, 24),
+        _label(f"Peak {show(worst.peak_bytes)}", worst.peak_bytes, top, 34),
+    ]
+    return (
+        f'<svg class="tm-bar" width="100%" height="{HEIGHT}" role="img" '
+        f'aria-labelledby="{prefix}-bar-title {prefix}-bar-text">'
+        f'<title id="{prefix}-bar-title">Memory by kind</title>'
+        f'<desc id="{prefix}-bar-text">{escape(_spoken(estimate, show))}</desc>'
+        f"{''.join(parts)}</svg>"
+        f"{_legend(worst, show, prefix)}{_caption(worst, together, show)}"
+    )
+
+
+def _ticks(top: int, *, binary: bool) -> Iterator[str]:
+    """The scale under the bar; the capacity's and the peak's labels stand above it."""
+    for size, label in scale(top, binary=binary, most=4).ticks:
+        x = share(size, top)
+        bottom = _TOP + _HEIGHT
+        yield f'<line class="tm-tick" x1="{x}" x2="{x}" y1="{bottom}" y2="{bottom + 4}"/>'
+        yield text(label, x=x, y=_TICKS, css="tm-tick-label", anchor=_anchor(size, top))
+
+
+def _segments(on: RankEstimate, top: int, show: Show, prefix: str) -> Iterator[str]:
+    start = 0
+    for category, size in on.totals.items():
+        value = show(size)
+        place = f'x="{share(start, top)}" y="{_TOP}" width="{share(size, top)}" height="{_HEIGHT}"'
+        pattern = f'<rect {place} fill="url(#{prefix}-{category})"/>' if patterned(category) else ""
+        # Empty segments are drawn as well: the next answer then moves what is there.
+        yield (
+            f'<g class="tm-segment"><title>{category.heading}: {value}</title>'
+            f'<rect class="tm-{category}" {place}/>{pattern}'
+            f"{_inside(category, value, start, size, top)}</g>"
+        )
+        start += size
+
+
+def _inside(category: Category, value: str, start: int, size: int, top: int) -> str:
+    """A segment's name and value, each shown once the drawing is wide enough for it."""
+    x = share(2 * start + size, 2 * top)
+    both = _break(max(_NAME * len(category.heading), _VALUE * len(value)) + _AROUND, size, top)
+    alone = _break(_VALUE * len(value) + _AROUND, size, top)
+    middle = _TOP + _HEIGHT // 2
+    found = ""
+    if alone is not None:
+        until = f" tm-below-{both}" if both is not None else ""
+        css = f"tm-on tm-on-{category} tm-value tm-from-{alone}{until}"
+        found += text(value, x=x, y=middle + 5, css=css, anchor="middle")
+    if both is not None:
+        css = f"tm-on tm-on-{category} tm-from-{both}"
+        found += text(category.heading, x=x, y=middle - 5, css=f"{css} tm-name", anchor="middle")
+        found += text(value, x=x, y=middle + 12, css=f"{css} tm-value", anchor="middle")
+    return found
+
+
+def _break(needed: int, size: int, top: int) -> int | None:
+    """The least of :data:`BREAKS` at which a segment is ``needed`` (1/100 rem) wide, if any."""
+    return next((rem for rem in BREAKS if rem * 100 * size >= needed * top), None)
+
+
+def _capacity(estimate: Estimate, top: int, *, near: bool) -> Iterator[str]:
+    gpu, capacity = estimate.run.gpu, estimate.capacity_bytes
+    assert gpu is not None
+    assert capacity is not None
+    if near:
+        yield _line("capacity", capacity, top, 6)
+        yield _label(gpu.name, capacity, top, 14)
+    else:
+        yield text(f"{gpu.name}, far beyond →", x="100%", y=14, css="tm-mark", anchor="end")
+
+
+def _line(kind: str, size: int, top: int, y: int) -> str:
+    x = share(size, top)
+    return f'<line class="tm-{kind}" x1="{x}" x2="{x}" y1="{y}" y2="{_TOP + _HEIGHT + 4}"/>'
+
+
+def _label(words: str, size: int, top: int, y: int) -> str:
+    """A line's name beside it, on the side where there is room."""
+    left = 2 * size > top
+    offset = -6 if left else 6
+    anchor = "end" if left else "start"
+    return (
+        f'<text class="tm-mark" x="{share(size, top)}" dx="{offset}" y="{y}" '
+        f'text-anchor="{anchor}">{escape(words)}</text>'
+    )
+
+
+def _anchor(size: int, top: int) -> str:
+    """Where a label stands so that it does not leave the drawing at its ends."""
+    if 12 * size < top:
+        return "start"
+    return "end" if 12 * size > 11 * top else "middle"
+
+
+def _spoken(estimate: Estimate, show: Show) -> str:
+    """The drawing in words."""
+    worst = estimate.worst
+    sizes = ", ".join(
+        f"{category.heading.lower()} {show(size)}"
+        for category, size in worst.totals.items()
+        if size
+    )
+    said = (
+        f"Each kind of memory at its largest over the step: {sizes}. "
+        f"The peak is at {show(worst.peak_bytes)}."
+    )
+    if estimate.run.gpu is not None:
+        said += f" The {estimate.run.gpu.name} ends at {show(estimate.run.gpu.memory_bytes)}."
+    return said
+
+
+def _legend(on: RankEstimate, show: Show, prefix: str) -> str:
+    """Every kind with its value: also the kinds of which there is nothing, so that none moves."""
+    items = "".join(
+        f'<li class="{"" if size else "tm-none"}">{swatch(category, prefix)}'
+        f"{term(category.heading, MEANING[category], f'{prefix}-means-{category}')}"
+        f' <span class="tm-number">{show(size)}</span></li>'
+        for category, size in on.totals.items()
+    )
+    return f'<ul class="tm-legend">{items}</ul>'
+
+
+def _caption(on: RankEstimate, together: int, show: Show) -> str:
+    summed, peak = show(together), show(on.peak_bytes)
+    if summed == peak:
+        words = f"All of it is in memory together at the peak: {peak}."
+    else:
+        words = (
+            f"The parts add up to {summed}, but are never all there at once: the peak is {peak}."
+        )
+    return f'<figcaption class="tm-caption">{words}</figcaption>'

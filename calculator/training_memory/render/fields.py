@@ -1,0 +1,386 @@
+"""The calculator's controls, one definition each: the form is drawn and read from this list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+from .. import catalog, gpus, recipe
+from ..blocks.ledger import Recompute
+from ..model import Activation, Norm, QkNorm
+from ..records import dataclass
+from ..run import Implementation
+
+
+class Kind(StrEnum):
+    """How a field is filled in."""
+
+    NUMBER = "number"
+    CHOICE = "choice"
+    FLAG = "flag"
+
+
+class Place(StrEnum):
+    """Where in the form a field stands; all but the first fold."""
+
+    OPEN = "open"
+    SHAPE = "shape"
+    DETAILS = "details"
+    EXPERTS = "experts"
+    LATENT = "latent"
+    SPLIT = "split"
+    IMPLEMENTATION = "implementation"
+
+
+#: What a choice offers: under each heading ("" for none) the values with their labels.
+Choices = Mapping[str, tuple[tuple[str, str], ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One control.
+
+    ``name`` is the field's name in a run or a shape, ``symbol`` its letter in the formulas, and
+    ``meaning`` what its question mark says. ``choices`` is called when the form is drawn.
+    """
+
+    name: str
+    label: str
+    kind: Kind
+    place: Place
+    meaning: str
+    symbol: str = ""
+    choices: Callable[[], Choices] | None = None
+
+
+_FAMILIES = {
+    "gpt": "GPT",
+    "gpt-neox": "Pythia",
+    "llama": "Llama",
+    "mistral": "Mistral",
+    "mixtral": "Mixtral",
+    "qwen": "Qwen",
+    "gemma": "Gemma",
+    "phi": "Phi",
+    "olmo": "OLMo",
+    "deepseek": "DeepSeek",
+}
+
+
+def _models() -> Choices:
+    families: dict[str, list[tuple[str, str]]] = {}
+    for model_id, model in catalog.models().items():
+        heading = _FAMILIES.get(model.family, model.family)
+        families.setdefault(heading, []).append((model_id, model.name))
+    families["Your own"] = [("custom", "Custom shape")]
+    return {heading: tuple(models) for heading, models in families.items()}
+
+
+def _recipes() -> Choices:
+    return {"": tuple((one.id, one.name[0].upper() + one.name[1:]) for one in _all_recipes())}
+
+
+def _all_recipes() -> tuple[recipe.Recipe, ...]:
+    return tuple(recipe.RECIPES.values())
+
+
+def _gpus() -> Choices:
+    # A control is narrow, and the makers' names tell nobody more.
+    named = tuple(
+        (gpu.id, gpu.name.removeprefix("NVIDIA ").removeprefix("AMD "))
+        for gpu in gpus.gpus().values()
+    )
+    return {"": (*named, ("none", "No GPU"))}
+
+
+def _recompute() -> Choices:
+    labels = {
+        Recompute.NONE: "None",
+        Recompute.SELECTIVE: "Selective",
+        Recompute.FULL: "Full",
+    }
+    return {"": tuple((str(value), labels[value]) for value in Recompute)}
+
+
+def _implementations() -> Choices:
+    labels = {Implementation.PAPER: "Textbook"}
+    return {"": tuple((str(value), labels.get(value, str(value))) for value in Implementation)}
+
+
+def _zero() -> Choices:
+    labels = ("0: off", "1: optimizer states", "2: and gradients", "3: and weights")
+    return {"": tuple((str(stage), label) for stage, label in enumerate(labels))}
+
+
+def _of(kind: type[StrEnum], labels: Mapping[str, str]) -> Callable[[], Choices]:
+    return lambda: {"": tuple((str(value), labels[value]) for value in kind)}
+
+
+def _norm_counts() -> Choices:
+    return {"": (("2", "2"), ("4", "4"))}
+
+
+def _number(name: str, label: str, place: Place, meaning: str, symbol: str = "") -> Field:
+    return Field(
+        name=name, label=label, kind=Kind.NUMBER, place=place, meaning=meaning, symbol=symbol
+    )
+
+
+def _choice(
+    name: str, label: str, place: Place, meaning: str, choices: Callable[[], Choices]
+) -> Field:
+    return Field(
+        name=name, label=label, kind=Kind.CHOICE, place=place, meaning=meaning, choices=choices
+    )
+
+
+def _flag(name: str, label: str, place: Place, meaning: str) -> Field:
+    return Field(name=name, label=label, kind=Kind.FLAG, place=place, meaning=meaning)
+
+
+FIELDS: tuple[Field, ...] = (
+    _choice(
+        "model",
+        "Model",
+        Place.OPEN,
+        "A published model; its shape fills the fields under Shape.",
+        _models,
+    ),
+    _number(
+        "sequence",
+        "Sequence length",
+        Place.OPEN,
+        "Tokens in one training example. 4k means 4,096.",
+        "s",
+    ),
+    _number(
+        "micro_batch",
+        "Micro-batch",
+        Place.OPEN,
+        "How many sequences one GPU works on at a time.",
+        "b",
+    ),
+    _choice(
+        "recipe",
+        "Recipe",
+        Place.OPEN,
+        "The optimizer and the number formats: which numbers are kept for every parameter, and "
+        "with how many bytes each.",
+        _recipes,
+    ),
+    _choice(
+        "recompute",
+        "Recomputation",
+        Place.OPEN,
+        "Activations that are dropped in the forward pass and computed again in the backward pass, "
+        "also called checkpointing. Selective drops the attention core, full all but each layer's "
+        "input.",
+        _recompute,
+    ),
+    _choice(
+        "gpu",
+        "GPU",
+        Place.OPEN,
+        "The accelerator whose memory the run should fit in.",
+        _gpus,
+    ),
+    _number("layers", "Layers", Place.SHAPE, "Transformer layers, one after the other.", "L"),
+    _number(
+        "hidden", "Hidden size", Place.SHAPE, "Numbers that describe a token between layers.", "h"
+    ),
+    _number(
+        "heads",
+        "Attention heads",
+        Place.SHAPE,
+        "Heads of queries in each attention block.",
+        "a",
+    ),
+    _number(
+        "kv_heads",
+        "Key-value heads",
+        Place.SHAPE,
+        "Heads of keys and values. Fewer than the attention heads is grouped-query attention.",
+    ),
+    _number(
+        "head_dim",
+        "Head size",
+        Place.SHAPE,
+        "Numbers in one head's query; follows hidden size and heads where it did before.",
+    ),
+    _number(
+        "ffn",
+        "Feed-forward size",
+        Place.SHAPE,
+        "The width of a layer's feed-forward block (its MLP).",
+    ),
+    _number("vocabulary", "Vocabulary", Place.SHAPE, "Tokens the model can read and write.", "V"),
+    _number(
+        "positions",
+        "Learned positions",
+        Place.SHAPE,
+        "Rows of a learned position embedding; 0 where positions cost no parameters, as with "
+        "rotary ones.",
+    ),
+    _flag(
+        "gated",
+        "Gated feed-forward",
+        Place.SHAPE,
+        "A third matrix whose output multiplies the second's, as in SwiGLU.",
+    ),
+    _flag(
+        "tied",
+        "Tied head",
+        Place.SHAPE,
+        "The output head is the token embedding, and so has no parameters of its own.",
+    ),
+    _choice(
+        "activation",
+        "Activation",
+        Place.DETAILS,
+        "The feed-forward block's non-linearity.",
+        _of(
+            Activation,
+            {
+                Activation.GELU: "GELU",
+                Activation.GELU_TANH: "GELU (tanh)",
+                Activation.SILU: "SiLU",
+                Activation.RELU: "ReLU",
+            },
+        ),
+    ),
+    _choice(
+        "norm",
+        "Norm",
+        Place.DETAILS,
+        "LayerNorm has a scale and usually a bias for each number, RMSNorm a scale.",
+        _of(Norm, {Norm.LAYERNORM: "LayerNorm", Norm.RMSNORM: "RMSNorm"}),
+    ),
+    _choice(
+        "norms_per_layer",
+        "Norms a layer",
+        Place.DETAILS,
+        "Two, or four where the outputs of attention and feed-forward are normalised too.",
+        _norm_counts,
+    ),
+    _choice(
+        "qk_norm",
+        "Query and key norm",
+        Place.DETAILS,
+        "Whether queries and keys are normalised: not, within each head, or whole.",
+        _of(QkNorm, {QkNorm.NONE: "None", QkNorm.HEAD: "Each head", QkNorm.FULL: "Whole"}),
+    ),
+    _flag("post_norm", "Norms follow", Place.DETAILS, "The norms follow their block (OLMo 2)."),
+    _flag("final_norm", "Final norm", Place.DETAILS, "A norm between the last layer and the head."),
+    _flag("norm_bias", "Norm bias", Place.DETAILS, "The norms have a bias beside their scale."),
+    _flag("qkv_bias", "Query, key, value bias", Place.DETAILS, "Those projections have a bias."),
+    _flag("output_bias", "Attention output bias", Place.DETAILS, "That projection has a bias."),
+    _flag("mlp_bias", "Feed-forward bias", Place.DETAILS, "The feed-forward matrices have one."),
+    _flag("head_bias", "Head bias", Place.DETAILS, "The output head has a bias."),
+    _number(
+        "experts",
+        "Experts",
+        Place.EXPERTS,
+        "Feed-forward blocks in a layer, of which each token uses a few; 0 for an ordinary model.",
+    ),
+    _number(
+        "experts_per_token",
+        "Experts a token",
+        Place.EXPERTS,
+        "How many experts compute each token.",
+    ),
+    _number("expert_ffn", "Expert size", Place.EXPERTS, "One expert's feed-forward width."),
+    _number("shared_experts", "Shared experts", Place.EXPERTS, "Experts that every token uses."),
+    _number("shared_expert_ffn", "Shared expert size", Place.EXPERTS, "A shared expert's width."),
+    _number(
+        "dense_layers",
+        "Dense layers first",
+        Place.EXPERTS,
+        "First layers with an ordinary feed-forward block.",
+    ),
+    _flag(
+        "shared_expert_gate",
+        "Shared expert gate",
+        Place.EXPERTS,
+        "A learned gate on the shared expert's output.",
+    ),
+    _number(
+        "kv_lora_rank",
+        "Key-value latent size",
+        Place.LATENT,
+        "Numbers to which keys and values are compressed together; 0 for ordinary attention.",
+    ),
+    _number(
+        "q_lora_rank",
+        "Query latent size",
+        Place.LATENT,
+        "Numbers to which queries are compressed; 0: they are not.",
+    ),
+    _number(
+        "qk_nope_head_dim",
+        "Head size without position",
+        Place.LATENT,
+        "The part of a query's head that knows no position.",
+    ),
+    _number(
+        "qk_rope_head_dim",
+        "Head size with position",
+        Place.LATENT,
+        "The part of a query's head that is turned by its position.",
+    ),
+    _number("v_head_dim", "Value head size", Place.LATENT, "Numbers in one head's value."),
+    _number(
+        "data",
+        "Data-parallel replicas",
+        Place.SPLIT,
+        "Copies of the model that work on different sequences at the same time.",
+        "d",
+    ),
+    _choice(
+        "zero",
+        "ZeRO stage",
+        Place.SPLIT,
+        "What the replicas share out instead of each keeping a copy. PyTorch's FSDP is stage 3.",
+        _zero,
+    ),
+    _number(
+        "tensor",
+        "Tensor parallelism",
+        Place.SPLIT,
+        "GPUs that share every layer: each holds some of its heads and columns.",
+        "t",
+    ),
+    _number(
+        "pipeline",
+        "Pipeline stages",
+        Place.SPLIT,
+        "Groups of GPUs that hold successive layers, a micro-batch passing from one to the next.",
+        "p",
+    ),
+    _number(
+        "micro_batches",
+        "Micro-batches a step",
+        Place.SPLIT,
+        "How many micro-batches each replica works through before the optimizer steps.",
+    ),
+    _flag(
+        "sequence_parallel",
+        "Sequence parallelism",
+        Place.SPLIT,
+        "The tensor-parallel GPUs also share out the tokens where tensor parallelism alone leaves "
+        "every GPU a whole copy.",
+    ),
+    _choice(
+        "implementation",
+        "Whose layer is counted",
+        Place.IMPLEMENTATION,
+        "Textbook: the GPT layer of Korthikanti et al. 2022, in 16-bit with dropout.",
+        _implementations,
+    ),
+)
+
+BY_NAME: Mapping[str, Field] = {field.name: field for field in FIELDS}
+
+
+def at(place: Place) -> tuple[Field, ...]:
+    """The fields of one place, in order."""
+    return tuple(field for field in FIELDS if field.place is place)

@@ -1,0 +1,98 @@
+"""The calculator as a page shows it: answer, controls, picture and table, whole without scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ..controls import State, address, normal, read
+from ..estimate import estimate
+from .advice import advice
+from .form import form
+from .result import parts
+from .svg import escape, patterns
+from .words import PEAK, UNITS, question
+
+
+def calculator(
+    state: State,
+    *,
+    prefix: str = "tm",
+    runtime: Mapping[str, object] | None = None,
+    size: str = "",
+    label: str = "Calculator",
+) -> str:
+    """One calculator showing ``state``.
+
+    ``prefix`` begins every id in it, so that a page can hold several. ``runtime`` tells the page's
+    script where to find Python (see the page's ``runtime.js``) and ``size`` is what a reader is
+    told of its download; without ``runtime`` the numbers stay as they are.
+    """
+    run = read(state)
+    found = estimate(run)
+    made = parts(found, prefix=prefix)
+    shown = normal(state, run)
+    return (
+        f'<section class="tm" id="{prefix}" aria-label="{escape(label)}" '
+        f'data-state="{escape(address(shown))}"{_runtime(runtime)}>'
+        f'{patterns(prefix)}<div class="tm-body">'
+        f'<div class="tm-answer"><output class="tm-sentence" id="{prefix}-answer" '
+        f'for="{prefix}-form" tabindex="-1" aria-live="polite" aria-atomic="true" '
+        f'data-part="answer">'
+        f"{made['answer']}</output>"
+        f'<p class="tm-stand" data-part="verdict">{made["verdict"]}</p>'
+        f'<p class="tm-status"><span role="status" data-said>{_status(size)}</span>'
+        '<span data-progress aria-hidden="true"></span></p></div>'
+        f"{form(run, shown, prefix=prefix)}"
+        f'<div class="tm-result">{_units(prefix)}'
+        f'<figure class="tm-figure" data-part="bar">{made["bar"]}</figure>'
+        f'<figure class="tm-figure" data-part="step">{made["step"]}</figure>'
+        f'<div data-part="split">{made["split"]}</div>'
+        f'<div data-part="advice">{advice(found)}</div>'
+        f'<div data-part="table">{made["table"]}</div>'
+        f'<div data-part="omitted">{made["omitted"]}</div>'
+        f"{_actions()}</div></div></section>"
+    )
+
+
+def _runtime(runtime: Mapping[str, object] | None) -> str:
+    if runtime is None:
+        return ""
+    packed = json.dumps(runtime, separators=(",", ":"), sort_keys=True)
+    return f' data-runtime="{escape(packed)}"'
+
+
+def _status(size: str) -> str:
+    """The line that says where the numbers come from; its words change, its place does not."""
+    loads = f"; a change loads Python, {size}, once" if size else ""
+    return f"Computed when the page was built{loads}."
+
+
+def _units(prefix: str) -> str:
+    peak = question("the peak", PEAK, f"{prefix}-peak-help")
+    units = question("GB and GiB", UNITS, f"{prefix}-units-help")
+    choices = "".join(
+        f'<label><input type="radio" name="{prefix}-units" value="{unit}" data-name="units"'
+        f"{' checked' if unit == 'GB' else ''} disabled> {unit}</label>"
+        for unit in ("GB", "GiB")
+    )
+    return (
+        f'<div class="tm-bar-head"><span class="tm-heading">What it is made of {peak}</span>'
+        f'<fieldset class="tm-units"><legend class="tm-hidden">Unit of all sizes</legend>'
+        f"{choices}{units}</fieldset></div>"
+    )
+
+
+def _actions() -> str:
+    buttons = "".join(
+        f'<button type="button" class="tm-quiet" data-action="{action}" disabled>{words}</button>'
+        for action, words in (
+            ("link", "Copy link"),
+            ("command", "Copy as command"),
+            ("export", "Export JSON"),
+        )
+    )
+    return (
+        f'<div class="tm-actions">{buttons}'
+        '<textarea class="tm-copy" readonly hidden aria-label="Text to copy"></textarea></div>'
+    )

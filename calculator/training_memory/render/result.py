@@ -1,0 +1,60 @@
+"""The parts of an answer, each a piece of HTML by the name of its place on the page."""
+
+from __future__ import annotations
+
+from ..estimate import Estimate
+from ..units import show_bytes
+from .answer import answer
+from .bar import bar
+from .html_table import table
+from .split import split
+from .step import step
+from .svg import escape
+
+#: The parts in the order in which they stand, the answer first.
+PARTS = ("answer", "verdict", "bar", "step", "split", "table", "omitted")
+
+
+def parts(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> dict[str, str]:
+    """Every part of the answer to one run."""
+    return {
+        "answer": sentence(estimate, binary=binary),
+        "verdict": verdict(estimate, binary=binary),
+        "bar": bar(estimate, binary=binary, prefix=prefix),
+        "step": step(estimate, binary=binary, prefix=prefix),
+        "split": split(estimate, binary=binary, prefix=prefix),
+        "table": table(estimate, binary=binary, prefix=prefix),
+        "omitted": omitted(estimate),
+    }
+
+
+def sentence(estimate: Estimate, *, binary: bool = False) -> str:
+    """The answer's sentences, with the number that is the answer marked."""
+    said = escape(answer(estimate, binary=binary))
+    needed = show_bytes(estimate.worst.peak_bytes, binary=binary)
+    return said.replace(f"needs {needed}", f"needs <strong>{needed}</strong>", 1)
+
+
+def verdict(estimate: Estimate, *, binary: bool = False) -> str:
+    """Whether it fits, and how much room is left or missing."""
+    room, gpu = estimate.room_bytes, estimate.run.gpu
+    if room is None or gpu is None:
+        return '<span class="tm-verdict">No GPU chosen, so nothing to fit into.</span>'
+    size = show_bytes(abs(room), binary=binary)
+    if room < 0:
+        words = f"<b>Does not fit</b> {size} too much for {_the(gpu.name)}"
+        return f'<span class="tm-verdict tm-too-much">{words}</span>'
+    return f'<span class="tm-verdict tm-fits"><b>Fits</b> {size} of {_the(gpu.name)} left</span>'
+
+
+def _the(name: str) -> str:
+    return f"the {escape(name)}"
+
+
+def omitted(estimate: Estimate) -> str:
+    """What the accounting leaves out, folded behind how much of it there is."""
+    items = "".join(f"<li>{escape(one)}</li>" for one in estimate.omitted)
+    return (
+        f'<details class="tm-omitted" data-key="omitted"><summary>{len(estimate.omitted)} things '
+        f"this leaves out</summary><ul>{items}</ul></details>"
+    )

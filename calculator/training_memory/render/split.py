@@ -1,0 +1,151 @@
+"""How a run is split: a small picture of which part each GPU holds, and the kinds of GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..categories import Category
+from ..estimate import Estimate
+from ..run import Run
+from ..units import show_bytes
+from .svg import escape
+
+# Cells that are drawn; of more, the first and the last with the number left out between them.
+_REPLICAS, _STAGES, _SHARDS = 4, 8, 8
+_CELL, _GAP = 18, 3
+
+
+def split(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> str:
+    """The picture and, with a pipeline, a table of its stages; nothing for a single GPU."""
+    run = estimate.run
+    if run.layout.gpus == 1:
+        return ""
+    return (
+        f'<figure class="tm-split"><div class="tm-gpus" role="img" '
+        f'aria-label="{escape(_spoken(run))}">{_replicas(run)}</div>'
+        f'<figcaption class="tm-caption"><ul>{"".join(_sentences(run))}</ul></figcaption></figure>'
+        f"{_kinds(estimate, binary=binary) if len(estimate.ranks) > 1 else ''}"
+    )
+
+
+def _kept(count: int, most: int) -> list[int | None]:
+    """The indices drawn of ``count``, with None where some are left out."""
+    if count <= most:
+        return list(range(count))
+    return [*range(most - 1), None, count - 1]
+
+
+def _replicas(run: Run) -> str:
+    found = ""
+    for replica in _kept(run.layout.data, _REPLICAS):
+        if replica is None:
+            found += f'<span class="tm-more">… {run.layout.data - _REPLICAS:,} more</span>'
+        else:
+            found += _replica(run, replica)
+    return found
+
+
+def _replica(run: Run, replica: int) -> str:
+    """One replica: a row of cells for each stage, a cell for each GPU that shares its layers."""
+    layout = run.layout
+    stages, shards = _kept(layout.pipeline, _STAGES), _kept(layout.tensor, _SHARDS)
+    width = len(shards) * (_CELL + _GAP) - _GAP
+    height = len(stages) * (_CELL + _GAP) - _GAP
+    cells = ""
+    for row, stage in enumerate(stages):
+        for column, shard in enumerate(shards):
+            x, y = column * (_CELL + _GAP), row * (_CELL + _GAP)
+            if stage is None or shard is None:
+                middle = f'x="{x + _CELL // 2}" y="{y + 12}" text-anchor="middle"'
+                cells += (
+                    f'<text class="tm-tick-label" {middle}>{"⋮" if stage is None else "…"}</text>'
+                )
+            else:
+                cells += _gpu(run, replica, shard, x, y)
+    name = f"replica {replica + 1:,}" if layout.data > 1 else "the GPUs"
+    return (
+        f'<span class="tm-replica"><svg width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" aria-hidden="true">{cells}</svg>'
+        f'<span class="tm-replica-name">{name}</span></span>'
+    )
+
+
+def _gpu(run: Run, replica: int, shard: int, x: int, y: int) -> str:
+    """One GPU; what it holds of the states is filled, as a share of its height for ZeRO."""
+    layout = run.layout
+    found = f'<rect class="tm-gpu" x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" rx="2"/>'
+    # A column for each kind of state: weights, gradients, and the optimizer's.
+    kinds = (
+        (Category.WEIGHTS, layout.zero >= 3),
+        (Category.GRADIENTS, layout.zero >= 2),
+        (Category.OPTIMIZER, layout.zero >= 1),
+    )
+    inner = _CELL - 4
+    for place, (category, shared) in enumerate(kinds):
+        height, top = inner, 0
+        if shared and layout.data > 1:
+            drawn = min(layout.data, inner // 2)
+            height = max(2, inner // drawn)
+            top = replica % drawn * inner // drawn
+        left = x + 2 + place * 5
+        found += (
+            f'<rect class="tm-{category}" x="{left}" y="{y + 2 + top}" '
+            f'width="4" height="{height}"/>'
+        )
+    return found
+
+
+def _sentences(run: Run) -> Iterator[str]:
+    layout, model = run.layout, run.model
+    if layout.data > 1:
+        shared = {
+            0: "each holds all of its weights, gradients and optimizer states",
+            1: f"each holds 1/{layout.data:,} of the optimizer states",
+            2: f"each holds 1/{layout.data:,} of the optimizer states and gradients",
+            3: f"each holds 1/{layout.data:,} of the optimizer states, gradients and weights",
+        }
+        yield f"<li>{layout.data:,} replicas: {shared[layout.zero]}.</li>"
+    if layout.tensor > 1:
+        tokens = ", and of the tokens between them" if layout.sequence_parallel else ""
+        yield (
+            f"<li>A row's {layout.tensor:,} GPUs share their layers: each holds "
+            f"1/{layout.tensor:,} of every matrix{tokens}.</li>"
+        )
+    if layout.pipeline > 1:
+        most = max(layout.stage_layers(model.layers))
+        least = min(layout.stage_layers(model.layers))
+        layers = f"{most:,}" if most == least else f"{least:,} or {most:,}"
+        yield (
+            f"<li>{layout.pipeline:,} rows are pipeline stages of {layers} of the "
+            f"{model.layers:,} layers, the first with the embedding, the last with the head.</li>"
+        )
+
+
+def _spoken(run: Run) -> str:
+    layout = run.layout
+    return (
+        f"{layout.gpus:,} GPUs: {layout.data:,} replicas of {layout.pipeline:,} pipeline stages "
+        f"of {layout.tensor:,} tensor-parallel GPUs"
+    )
+
+
+def _kinds(estimate: Estimate, *, binary: bool) -> str:
+    rows = "".join(
+        f'<tr class="{"tm-worst" if rank is estimate.worst else ""}">'
+        f'<th scope="row">{rank.rank.label[0].upper()}{rank.rank.label[1:]}</th>'
+        f'<td class="tm-number">{rank.rank.layers:,}</td>'
+        f'<td class="tm-number">{rank.rank.parameters:,}</td>'
+        f'<td class="tm-number">{rank.rank.in_flight:,}</td>'
+        f'<td class="tm-number">{show_bytes(rank.peak_bytes, binary=binary)}</td></tr>'
+        for rank in estimate.ranks
+    )
+    return (
+        '<div class="tm-scroll" role="region" tabindex="0" aria-label="Pipeline stages">'
+        '<table class="tm-kinds"><caption>The stages differ; the picture shows the fullest'
+        '</caption><thead><tr><th scope="col">Stage</th>'
+        '<th scope="col" class="tm-number">Layers</th>'
+        '<th scope="col" class="tm-number">Parameters a GPU</th>'
+        '<th scope="col" class="tm-number">Micro-batches held</th>'
+        '<th scope="col" class="tm-number">Peak</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )

@@ -1,0 +1,107 @@
+"""The page's door: one JSON string in, one out. The page's script knows no field and no formula.
+
+A request begins with a run, as ``run`` (JSON of a run) or as ``state`` (see :mod:`.controls`),
+and may change it: ``set`` fields as typed, then ``step`` numbers by doublings. ``units`` is "GB" or
+"GiB", ``prefix`` what the ids on the page begin with, and ``advice`` asks for the list of changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import controls
+from .errors import InputError, InputErrors
+from .estimate import Estimate, estimate
+from .render import form
+from .render.advice import advice
+from .render.result import parts
+
+
+def answer(request_json: str) -> str:
+    """The answer to a request: ``ok``, and either the answer's parts or every error at once."""
+    request = json.loads(request_json)
+    stepped: dict[str, str] = {}
+    try:
+        found = _answer(request, _state(request, stepped))
+    except InputErrors as errors:
+        found = _refused(errors.errors, stepped)
+    except InputError as error:
+        found = _refused([error], stepped)
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+
+def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, object]:
+    run = controls.read(asked)
+    made = estimate(run)
+    state = controls.normal(asked, run)
+    binary = controls.is_binary(state)
+    prefix = request.get("prefix", "tm")
+    html = parts(made, binary=binary, prefix=prefix)
+    # Trying every change takes longer than the answer, so it waits until it is asked for; that a
+    # run fits is known at once.
+    if request.get("advice") or (made.room_bytes or 0) >= 0:
+        html["advice"] = advice(made, binary=binary)
+    return {
+        "ok": True,
+        "run": run.to_json(),
+        "estimate": made.to_json(),
+        "html": html,
+        "text": _texts(made, state),
+        "summaries": form.summaries(run),
+        "fields": {**form.shown(run), controls.UNITS: controls.UNIT_NAMES[binary]},
+        "notes": form.notes(run, binary=binary),
+        "state": controls.address(state),
+    }
+
+
+def _state(request: Mapping[str, Any], stepped: dict[str, str]) -> controls.State:
+    """What the reader wants to see: where the request begins, with its changes.
+
+    ``stepped`` is told what each number that was stepped has become, to be shown even if refused.
+    """
+    if "state" in request:
+        state = controls.parse(request["state"])
+    else:
+        state = controls.of_request(request.get("run", {}))
+    if "units" in request:
+        state[controls.UNITS] = request["units"]
+    state = controls.changed(state, request.get("set", {}))
+    for field, times in request.get("step", {}).items():
+        state = controls.stepped(state, field, times)
+        stepped[field] = f"{state[field]:,}"
+    return state
+
+
+def _texts(made: Estimate, state: controls.State) -> dict[str, str]:
+    """The answer's plain texts: what to call it, and what its buttons copy."""
+    return {
+        "title": form.title(made.run, state),
+        "command": command(state),
+        "json": json.dumps(made.to_json(), ensure_ascii=False, indent=2),
+        "file": f"training-memory-{made.run.model.id}",
+    }
+
+
+def command(state: controls.State) -> str:
+    """The command line that gives the answer to a state in its normal form."""
+    words = ["training-memory estimate"]
+    for name, value in state.items():
+        option = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        elif name != controls.PRESET:
+            words.append(f"--{option} {value}")
+    return " ".join(words)
+
+
+def _refused(errors: Sequence[InputError], stepped: Mapping[str, str]) -> dict[str, object]:
+    return {"ok": False, "errors": [_error(error) for error in errors], "stepped": dict(stepped)}
+
+
+def _error(error: InputError) -> dict[str, object]:
+    """An error with the words that stand beside its control, which has a name already."""
+    found = error.to_json()
+    hint = f" Did you mean {error.suggestion}?" if error.suggestion else ""
+    return {**found, "reason": f"{found['value']} cannot be used: {error.allowed}.{hint}"}

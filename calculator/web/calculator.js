@@ -1,0 +1,353 @@
+// @ts-check
+/**
+ * The calculators on a page: what the reader does goes to Python as it is, and what Python answers
+ * is put in its place. No field and no formula is known here.
+ */
+
+import { Controls } from "./controls.js";
+import { morph } from "./morph.js";
+import { Runtime } from "./runtime.js";
+
+/**
+ * Python's answer to a request; see training_memory/web.py.
+ * @typedef {object} Answer
+ * @property {true} ok
+ * @property {Record<string, string>} html
+ * @property {Record<string, string>} text
+ * @property {Record<string, string>} summaries
+ * @property {Record<string, string>} fields
+ * @property {Record<string, string>} notes
+ * @property {string} state
+ */
+
+/**
+ * What Python says of a run that cannot be.
+ * @typedef {object} Refusal
+ * @property {false} ok
+ * @property {{field: string, reason: string}[]} errors
+ * @property {Record<string, string>} stepped  numbers as they were stepped to
+ */
+
+/** How near a calculator is scrolled, in CSS pixels, before Python begins to load. */
+const NEAR = "400px";
+/** How long nothing must change before it is told to a screen reader, and advice is asked for. */
+const SETTLED_MS = 600;
+
+/** Python for all calculators, on this page and those that follow it. @type {Runtime | undefined} */
+let runtime;
+
+class Calculator {
+  #section;
+  /** @type {Runtime} */
+  #runtime;
+  #controls;
+  #left = new AbortController();
+
+  /** The last answered state, as an address carries it. */
+  #state;
+  /** The state in which the page was built. */
+  #first;
+  /** What was set and stepped since. @type {Map<string, string>} */
+  #set = new Map();
+  /** @type {Map<string, number>} */
+  #steps = new Map();
+  #asking = false;
+  /** Whether something changed since the last request was sent. */
+  #changed = false;
+  /** The last answer's texts, for the buttons. @type {Record<string, string> | undefined} */
+  #text;
+  /** Whether the next answer belongs in the history as a step of its own, in place, or not at all.
+   * @type {"push" | "replace" | "keep"} */
+  #history = "keep";
+  /** The control that was changed last: a number typed digit by digit is one step of the history. */
+  #last = "";
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #settling;
+
+  /**
+   * @param {HTMLElement} section
+   * @param {boolean} addressed  whether the page's address carries this calculator's state
+   */
+  constructor(section, addressed) {
+    this.#section = section;
+    this.#state = this.#first = section.dataset.state ?? "";
+    runtime ??= new Runtime(JSON.parse(section.dataset.runtime ?? "{}"));
+    this.#runtime = runtime;
+    const { signal } = this.#left;
+    this.#controls = new Controls(section, signal, {
+      set: (name, value, typed) => this.#onSet(name, value, typed),
+      step: (name, by) => this.#onStep(name, by),
+      act: (action, button) => this.#onAction(action, button),
+    });
+    this.#runtime.watch((state) => this.#onRuntime(state), signal);
+    this.#startWhenNear(signal);
+    if (addressed) {
+      const restore = () => this.#restore();
+      addEventListener("popstate", restore, { signal });
+      addEventListener("hashchange", restore, { signal });
+      this.#restore();
+    }
+    this.addressed = addressed;
+  }
+
+  /** Whether the page still shows it. */
+  get isShown() {
+    return this.#section.isConnected;
+  }
+
+  /** Let go of everything outside the section. */
+  leave() {
+    clearTimeout(this.#settling);
+    this.#left.abort();
+  }
+
+  /** @param {AbortSignal} signal */
+  #startWhenNear(signal) {
+    const start = () => this.#runtime.start();
+    // Whoever wants to save data has it fetched on the first touch.
+    const connection = /** @type {{saveData?: boolean} | undefined} */ (
+      /** @type {any} */ (navigator).connection
+    );
+    if (!connection?.saveData) {
+      const observer = new IntersectionObserver(
+        (entries) => {
+          if (entries.some((entry) => entry.isIntersecting)) {
+            observer.disconnect();
+            // A try that failed is repeated only when the reader asks.
+            if (this.#runtime.state.name === "idle") start();
+          }
+        },
+        { rootMargin: NEAR },
+      );
+      observer.observe(this.#section);
+      signal.addEventListener("abort", () => observer.disconnect());
+    }
+    for (const touch of ["pointerdown", "focusin"]) {
+      this.#section.addEventListener(
+        touch,
+        () => {
+          if (this.#runtime.state.name === "idle") start();
+        },
+        { signal },
+      );
+    }
+  }
+
+  /** @param {import("./runtime.js").State} state */
+  #onRuntime(state) {
+    if (state.name === "idle") return;
+    if (state.name === "loading") {
+      this.#controls.enable();
+      this.#controls.progress(state.share, this.#runtime.size);
+    } else if (state.name === "ready") {
+      this.#controls.status("ready");
+      this.#changed = true;
+      this.#ask();
+    } else {
+      this.#set.clear();
+      this.#steps.clear();
+      this.#controls.fail(state.reason);
+      this.#show({ stale: "" });
+    }
+  }
+
+  /** Take the state from the page's address, or the built one where the address has none. */
+  #restore() {
+    const hash = location.hash.slice(1);
+    // Other fragments are places on the page.
+    if (hash !== "" && !hash.includes("=")) return;
+    const state = hash || this.#first;
+    if (state === this.#state && this.#set.size + this.#steps.size === 0) return;
+    this.#set.clear();
+    this.#steps.clear();
+    this.#state = state;
+    this.#history = "keep";
+    this.#last = "";
+    this.#request();
+  }
+
+  /**
+   * @param {string} name
+   * @param {string} value
+   * @param {boolean} typed
+   */
+  #onSet(name, value, typed) {
+    this.#set.delete(name); // so that the latest comes last
+    this.#set.set(name, value);
+    this.#steps.delete(name);
+    this.#remember(name, typed);
+    this.#request();
+  }
+
+  /**
+   * @param {string} name
+   * @param {number} by
+   */
+  #onStep(name, by) {
+    this.#steps.set(name, (this.#steps.get(name) ?? 0) + by);
+    this.#remember(name, true);
+    this.#request();
+  }
+
+  /**
+   * @param {string} name
+   * @param {boolean} joins  whether changes of this control in a row are one step of the history
+   */
+  #remember(name, joins) {
+    if (!joins || this.#last !== name) this.#history = "push";
+    else if (this.#history === "keep") this.#history = "replace";
+    this.#last = name;
+  }
+
+  /**
+   * @param {string} action
+   * @param {HTMLElement} button
+   */
+  async #onAction(action, button) {
+    if (action === "retry") {
+      this.#runtime.start();
+    } else if (action === "reset") {
+      const preset = new URLSearchParams(this.#state).get("preset");
+      const first = new URLSearchParams(this.#first).get("preset");
+      this.#set.clear();
+      this.#steps.clear();
+      this.#onSet("preset", preset ?? first ?? "", false);
+    } else if (action === "link") {
+      const link = new URL(location.href);
+      link.hash = this.#state;
+      this.#controls.copy(link.href, button);
+    } else if (this.#text === undefined) {
+      this.#runtime.start();
+      this.#controls.say("This waits for Python, which is on its way.");
+    } else if (action === "command") {
+      this.#controls.copy(this.#text.command ?? "", button);
+    } else if (action === "export") {
+      this.#controls.download(`${this.#text.json ?? ""}\n`, `${this.#text.file ?? "run"}.json`);
+    }
+  }
+
+  /** Something changed: have it answered now, or as soon as Python is ready. */
+  #request() {
+    this.#changed = true;
+    clearTimeout(this.#settling);
+    this.#section.querySelector("output")?.setAttribute("aria-busy", "true");
+    if (this.#runtime.state.name === "ready") this.#ask();
+    else {
+      this.#show({ stale: "waiting" });
+      if (this.#runtime.state.name === "idle") this.#runtime.start();
+    }
+  }
+
+  /** Ask for the latest; what changes meanwhile is asked together when the answer is there. */
+  async #ask(advice = false) {
+    if (this.#asking) return;
+    this.#asking = true;
+    this.#changed = false;
+    const set = new Map(this.#set);
+    const steps = new Map(this.#steps);
+    const request = JSON.stringify({
+      state: this.#state,
+      set: Object.fromEntries(set),
+      step: Object.fromEntries(steps),
+      prefix: this.#section.id,
+      advice,
+    });
+    try {
+      /** @type {Answer | Refusal} */
+      const answer = JSON.parse(await this.#runtime.ask(request));
+      this.#asking = false;
+      // Only the latest request's answer is shown, and an answer to a page that was left, nowhere.
+      if (this.#left.signal.aborted) return;
+      if (this.#changed) {
+        this.#ask();
+        return;
+      }
+      if (answer.ok) this.#take(answer, set, steps);
+      else this.#refuse(answer);
+      if (!advice) this.#settle(answer.ok);
+    } catch (error) {
+      this.#asking = false;
+      if (this.#left.signal.aborted) return;
+      this.#controls.say(`Python gave no answer: ${error instanceof Error ? error.message : error}`);
+      this.#show({ stale: "refused" });
+    }
+  }
+
+  /**
+   * @param {Answer} answer
+   * @param {Map<string, string>} set
+   * @param {Map<string, number>} steps
+   */
+  #take(answer, set, steps) {
+    const moved = answer.state !== this.#state;
+    this.#state = answer.state;
+    this.#text = answer.text;
+    this.#set.clear();
+    this.#steps.clear();
+    const hadFocus = this.#section.contains(document.activeElement);
+    for (const place of this.#section.querySelectorAll("[data-part]")) {
+      const html = answer.html[/** @type {HTMLElement} */ (place).dataset.part ?? ""];
+      if (html !== undefined) morph(place, html);
+    }
+    // A button that its own effect took away hands the focus on to what it brought about.
+    if (hadFocus && !this.#section.contains(document.activeElement)) {
+      this.#section.querySelector("output")?.focus({ preventScroll: true });
+    }
+    this.#controls.fill(answer, set, steps);
+    this.#show({ stale: "" });
+    this.#controls.status("ready");
+    if (this.addressed && moved && this.#history !== "keep") {
+      const place = history.state ?? { x: scrollX, y: scrollY };
+      // The theme keeps the place scrolled to in the history's state.
+      if (this.#history === "push") history.pushState(place, "", `#${this.#state}`);
+      else history.replaceState(place, "", `#${this.#state}`);
+    }
+    this.#history = "keep";
+  }
+
+  /** @param {Refusal} refusal */
+  #refuse(refusal) {
+    // A number stepped to what cannot be is from now on as if it had been typed.
+    for (const [name, value] of Object.entries(refusal.stepped)) this.#set.set(name, value);
+    this.#steps.clear();
+    this.#controls.refuse(refusal.errors, refusal.stepped);
+    this.#show({ stale: "refused" });
+  }
+
+  /** @param {boolean} answered */
+  #settle(answered) {
+    clearTimeout(this.#settling);
+    this.#settling = setTimeout(() => {
+      this.#section.querySelector("output")?.removeAttribute("aria-busy");
+      if (answered && !this.#changed) this.#ask(true);
+    }, SETTLED_MS);
+  }
+
+  /** @param {{stale: "" | "waiting" | "refused"}} what */
+  #show({ stale }) {
+    if (stale) this.#section.dataset.stale = stale;
+    else delete this.#section.dataset.stale;
+  }
+}
+
+/** @type {Calculator[]} */
+let calculators = [];
+
+/** Take over the calculators of the page that is shown now. */
+function attach() {
+  for (const calculator of calculators) if (!calculator.isShown) calculator.leave();
+  calculators = calculators.filter((calculator) => calculator.isShown);
+  const sections = document.querySelectorAll(".tm[data-runtime]:not([data-attached])");
+  sections.forEach((section, place) => {
+    if (!(section instanceof HTMLElement)) return;
+    section.dataset.attached = "";
+    calculators.push(new Calculator(section, place === 0));
+  });
+}
+
+const pages = /** @type {{subscribe(next: () => void): void} | undefined} */ (
+  /** @type {any} */ (window).document$
+);
+// The theme replaces the page's content without loading the page anew, and tells of it.
+if (pages) pages.subscribe(attach);
+else attach();

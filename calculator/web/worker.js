@@ -1,0 +1,100 @@
+// @ts-check
+/**
+ * Python, in a thread of its own: starts once, then answers one request after the other.
+ *
+ * Comes in: {type: "start", ...StartOptions}, then {type: "ask", id, request}.
+ * Goes out: {type: "progress", bytes}, {type: "ready"}, {type: "failed", reason},
+ *           {type: "answer", id, answer} or {type: "failed-answer", id, reason}.
+ *
+ * Requests and answers are JSON text: whole numbers larger than a double holds stay whole.
+ */
+
+/**
+ * Where the runtime's files are.
+ * @typedef {object} StartOptions
+ * @property {string} pyodide  address of the folder with Pyodide's files, with its closing slash
+ * @property {string} package  address of the calculator's wheel
+ * @property {string[]} fetched  addresses that the start will fetch, all begun at once
+ */
+
+/** @type {((request: string) => string) | undefined} */
+let answer;
+
+/** @param {Record<string, unknown>} message */
+function say(message) {
+  self.postMessage(message);
+}
+
+self.addEventListener("message", async ({ data }) => {
+  if (data.type === "start") {
+    try {
+      answer = await start(data);
+      say({ type: "ready" });
+    } catch (error) {
+      say({ type: "failed", reason: reasonOf(error) });
+    }
+  } else if (answer !== undefined) {
+    try {
+      say({ type: "answer", id: data.id, answer: answer(data.request) });
+    } catch (error) {
+      say({ type: "failed-answer", id: data.id, reason: reasonOf(error) });
+    }
+  }
+});
+
+/** @param {unknown} error */
+function reasonOf(error) {
+  const text = error instanceof Error ? error.message : String(error);
+  // Of a Python traceback the last line says what happened.
+  return text.trim().split("\n").at(-1) ?? "";
+}
+
+/**
+ * @param {StartOptions} options
+ * @returns {Promise<(request: string) => string>}
+ */
+async function start(options) {
+  // 1. Begin every download now: Pyodide itself would ask for one after the other.
+  const begun = new Map(options.fetched.map((address) => [address, counted(address)]));
+  // A download that fails is told where it is awaited; here it must not count as unhandled.
+  for (const response of begun.values()) response.catch(() => {});
+  const plainFetch = self.fetch;
+  self.fetch = (address, init) => {
+    const key = String(address instanceof Request ? address.url : address);
+    const response = begun.get(key);
+    begun.delete(key);
+    return response ?? plainFetch(address, init);
+  };
+
+  // 2. Start Python.
+  const { loadPyodide } = await import(`${options.pyodide}pyodide.mjs`);
+  const pyodide = await loadPyodide({ indexURL: options.pyodide });
+
+  // 3. Unpack the calculator where Python looks for packages.
+  const wheel = await self.fetch(options.package);
+  const site = pyodide.runPython("import site; site.getsitepackages()[0]");
+  pyodide.unpackArchive(await wheel.arrayBuffer(), "zip", { extractDir: site });
+
+  // 4. Its door.
+  return pyodide.pyimport("training_memory.web").answer;
+}
+
+/**
+ * Fetch a file and tell of every piece of it that arrives.
+ * @param {string} address
+ * @returns {Promise<Response>}
+ */
+async function counted(address) {
+  const response = await fetch(address);
+  if (!response.ok || response.body === null) {
+    throw new Error(`${address} could not be fetched (${response.status})`);
+  }
+  const counter = new TransformStream({
+    transform(piece, controller) {
+      say({ type: "progress", bytes: piece.byteLength });
+      controller.enqueue(piece);
+    },
+  });
+  // The headers go along: only what is served as WebAssembly is compiled while it arrives.
+  return new Response(response.body.pipeThrough(counter), { headers: response.headers });
+}

@@ -168,7 +168,7 @@ class _Reader:
             if model_id == "custom":
                 model = catalog.custom(shape)
                 return model, {name: getattr(model, name) for name in SHAPE_FIELDS}
-            base = catalog.get(model_id)  # type: ignore[arg-type]  # checks it to be a known name
+            base = catalog.get(model_id)
             model = catalog.with_shape(base, shape)
         except InputErrors as errors:
             self.errors += errors.errors

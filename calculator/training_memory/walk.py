@@ -32,6 +32,16 @@ class Segment:
     counters: Counters = field(default_factory=dict)
 
 
+class Strip(Group):
+    """A group that can sum itself up without making its events; they are made when asked for."""
+
+    __slots__ = ()
+
+    def walked(self) -> Segment:
+        """Its events summed up, as :func:`walk` would sum them up."""
+        raise NotImplementedError
+
+
 class _Running:
     """The walk's state while it goes through a group: composes each child onto what came before."""
 
@@ -106,6 +116,8 @@ def walk(node: Node) -> Segment:
 def _walk_into(running: _Running, node: Node) -> None:
     if isinstance(node, Event):
         running.event(node)
+    elif isinstance(node, Strip):
+        running.segment(node.walked())
     elif isinstance(node, Group):
         for child in node.children:
             _walk_into(running, child)

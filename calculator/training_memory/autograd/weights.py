@@ -1,0 +1,24 @@
+"""The parameters of a recorded step, made when the layers' code first names them."""
+
+from __future__ import annotations
+
+from ..formula import product
+from .tape import Parameter
+
+
+class Weights:
+    """Parameters by name, all of one dtype, shared by whoever asks for the same name."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+        self._made: dict[str, Parameter] = {}
+
+    def __call__(self, name: str, *shape: str | int) -> Parameter:
+        """The parameter of that name; its shape in the run's symbols."""
+        if name not in self._made:
+            self._made[name] = Parameter(name, product(shape), self.dtype)
+        return self._made[name]
+
+    def optional(self, wanted: bool, name: str, *shape: str | int) -> Parameter | None:
+        """The same, or None where the model has none (a bias, mostly)."""
+        return self(name, *shape) if wanted else None

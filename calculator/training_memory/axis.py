@@ -1,0 +1,96 @@
+"""Where each event of a step stands from left to right, in a picture of the step.
+
+Every phase has its share of the width, and within a phase every layer the same width, however many
+events it has; an event outside the layers is as wide as one layer. So two runs of a model line up
+layer by layer, though one of them makes ten times as many events in its backward pass. The axis is
+the order of events, not seconds.
+"""
+
+from __future__ import annotations
+
+from .events import Event, Group, Node, Phase, count
+
+#: The right end of the axis; the left is 0.
+WIDE = 10_000
+
+_SHARES = {
+    Phase.BEFORE: 8,
+    Phase.FORWARD: 37,
+    Phase.LOSS: 5,
+    Phase.BACKWARD: 42,
+    Phase.OPTIMIZER: 8,
+}
+#: One layer's weight, divided among its events, and a width's fractions: whole numbers throughout,
+#: so that every Python places an event alike.
+_LAYER = 1 << 20
+_FINE = 1 << 40
+
+
+def repeats(node: Node) -> bool:
+    """Whether anything in ``node`` repeats; what is repeated and repeats nothing is a layer."""
+    if isinstance(node, Event):
+        return False
+    return not isinstance(node, Group) or any(repeats(child) for child in node.children)
+
+
+class Axis:
+    """The places of one step's events, found without expanding its repeats."""
+
+    def __init__(self, tree: Node) -> None:
+        self._tree = tree
+        self._counts: dict[int, int] = {}
+        self._weights: dict[int, int] = {}
+        self._of_phase = dict.fromkeys(Phase, 0)
+        self._weigh(tree, 1, _LAYER)
+        self._widths: dict[int, int] = {}
+        self._whole = max(1, self._measure(tree))
+
+    def after(self, at: int) -> int:
+        """The place just after event ``at`` (from 0, among all events), from 0 to :data:`WIDE`."""
+        return self._before(self._tree, at + 1) * WIDE // self._whole
+
+    def _weigh(self, node: Node, turns: int, each: int) -> None:
+        """Note every node's events and each event's weight, and add up the phases' weights."""
+        self._counts[id(node)] = count(node)
+        if isinstance(node, Event):
+            self._weights[id(node)] = each
+            self._of_phase[node.phase] += turns * each
+        elif isinstance(node, Group):
+            for child in node.children:
+                self._weigh(child, turns, each)
+        else:
+            layer = not repeats(node.child)
+            each = _LAYER // max(1, count(node.child)) if layer else _LAYER
+            self._weigh(node.child, turns * node.count, each)
+
+    def _measure(self, node: Node) -> int:
+        if isinstance(node, Event):
+            weight = self._weights[id(node)] * _SHARES[node.phase]
+            # A phase whose only repeat runs zero times weighs nothing and takes no width.
+            found = weight * _FINE // max(1, self._of_phase[node.phase])
+        elif isinstance(node, Group):
+            found = sum(self._measure(child) for child in node.children)
+        else:
+            found = node.count * self._measure(node.child)
+        self._widths[id(node)] = found
+        return found
+
+    def _before(self, node: Node, events: int) -> int:
+        """The width of the first ``events`` events of ``node``."""
+        passed = 0
+        while events:
+            if events == self._counts[id(node)]:
+                return passed + self._widths[id(node)]
+            if isinstance(node, Group):
+                for child in node.children:
+                    below = self._counts[id(child)]
+                    if events <= below:
+                        node = child
+                        break
+                    events -= below
+                    passed += self._widths[id(child)]
+            elif not isinstance(node, Event):
+                turns, events = divmod(events, self._counts[id(node.child)])
+                passed += turns * self._widths[id(node.child)]
+                node = node.child
+        return passed

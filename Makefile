@@ -10,10 +10,10 @@ SITE_TOOLS := $(VENV)/.site-tools
 DEV_TOOLS := $(VENV)/.dev-tools
 NPM_TOOLS := node_modules/.installed
 BROWSER := .cache/browser
+# Two at a time; tests that share something dear to make (a built site) stay together.
+PARALLEL := --numprocesses 2 --dist loadgroup
 
-# What bakes addresses, tokens or a reader's own settings into a build is kept out of it.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -29,10 +29,10 @@ site: $(SITE_TOOLS) $(NPM_TOOLS) ## Build what changed into site/
 	@$(BIN)/python build/make_site.py
 
 test: $(DEV_TOOLS) $(NPM_TOOLS) $(BROWSER) site check ## Check and test everything, in a real browser too
-	$(BIN)/pytest --numprocesses 2 --dist loadscope
+	$(BIN)/pytest $(PARALLEL)
 
 test-fast: $(DEV_TOOLS) ## Test what needs no browser and no built page (under a minute)
-	$(BIN)/pytest -m "not page and not site"
+	$(BIN)/pytest $(PARALLEL) -m "not page and not site"
 
 tables: $(SITE_TOOLS) ## Make every results table anew from the calculator
 	@$(BIN)/python build/make_tables.py
@@ -42,7 +42,7 @@ check: $(DEV_TOOLS) $(NPM_TOOLS) ## Format, lint and types, without changing any
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.11 calculator
-	@if [ -f calculator/web/jsconfig.json ]; then set -x; node_modules/.bin/tsc --project calculator/web; fi
+	node_modules/.bin/tsc --project calculator/web/jsconfig.json
 
 bench: $(DEV_TOOLS) ## Time the calculator against itself and against a bare Python
 	@$(BIN)/python scripts/benchmarks/speed.py

@@ -89,17 +89,17 @@ def percent(part: int, whole: int, digits: int = 0) -> str:
 
 def gb(value: int, digits: int = 1) -> str:
     """Bytes in GB (10**9): ``"199.5 GB"``."""
-    return f"{units.gb(_whole(value), digits)} GB"
+    return _with_unit(units.gb(_whole(value), digits), "GB")
 
 
 def gib(value: int, digits: int = 1) -> str:
     """Bytes in GiB (2**30): ``"185.8 GiB"``."""
-    return f"{units.gib(_whole(value), digits)} GiB"
+    return _with_unit(units.gib(_whole(value), digits), "GiB")
 
 
 def in_bytes(value: int, digits: int = 1, *, binary: bool = False) -> str:
     """Bytes in the largest unit that leaves at least one: ``"286.2 kB"``."""
-    return units.show_bytes(_whole(value), binary=binary, digits=digits)
+    return _with_unit(*units.show_bytes(_whole(value), binary=binary, digits=digits).split(" "))
 
 
 def count(value: int) -> str:
@@ -110,6 +110,11 @@ def count(value: int) -> str:
 def billions(value: int, digits: int = 1) -> str:
     """A count in billions, without the word: ``"6.7"``."""
     return units.ratio(_whole(value), 10**9, digits)
+
+
+def _with_unit(number: str, unit: str) -> str:
+    """Joined by a no-break space: a line that ends between them reads badly."""
+    return f"{number}\u00a0{unit}"
 
 
 def _whole(value: object) -> int:

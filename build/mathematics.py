@@ -29,7 +29,8 @@ def math(latex: str) -> str:
     Raises ``ValueError`` where the LaTeX is beyond what can be set (an alignment, an unknown
     command): a page should not show half a formula.
     """
-    return _mathml(latex, "inline")
+    # In a span: Markdown takes <math> at the beginning of a line for a block of its own.
+    return f'<span class="math">{_mathml(latex, "inline")}</span>'
 
 
 def math_block(latex: str) -> str:

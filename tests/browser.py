@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Playwright, sync_playwright
 
 #: The names under which systems install Chromium, the likeliest first.
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
@@ -28,10 +28,9 @@ ARGUMENTS = (
 )
 
 
-def find() -> Path | None:
+def find(playwright: Playwright) -> Path | None:
     """The browser to start, or None where there is none yet."""
-    with sync_playwright() as playwright:
-        own = Path(playwright.chromium.executable_path)
+    own = Path(playwright.chromium.executable_path)
     if own.is_file():
         return own
     for name in NAMES:
@@ -41,12 +40,10 @@ def find() -> Path | None:
 
 
 def install() -> None:
-    """Install a browser where there is none: Debian's as root, else the one Playwright offers.
+    """Install a browser: Debian's as root, else the one Playwright offers.
 
     Raises ``CalledProcessError`` where neither can be had.
     """
-    if find():
-        return
     if os.geteuid() == 0 and shutil.which("apt-get"):
         print("Installing Chromium from the system's packages", flush=True)
         subprocess.run(["apt-get", "update", "-q"], check=True)
@@ -60,9 +57,16 @@ def install() -> None:
         subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=True)
 
 
+def main() -> int:
+    """Say which browser the tests will take, after installing one if asked; the exit status."""
+    with sync_playwright() as playwright:
+        found = find(playwright)
+        if found is None and "--install" in sys.argv[1:]:
+            install()
+            found = find(playwright)
+    print(found or "There is no browser; `make test` installs one.")
+    return 0 if found else 1
+
+
 if __name__ == "__main__":
-    if "--install" in sys.argv[1:]:
-        install()
-    found = find()
-    print(found or "no browser")
-    sys.exit(found is None)
+    sys.exit(main())

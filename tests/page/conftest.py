@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, WebError
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Playwright, Request, WebError
 
 import browser as browsers
 from serve import SiteServer
@@ -28,9 +28,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+def browser_type_launch_args(
+    browser_type_launch_args: dict[str, Any], playwright: Playwright
+) -> dict[str, Any]:
     """Start the browser this machine has, with nothing beyond this machine in its reach."""
-    found = browsers.find()
+    found = browsers.find(playwright)
     if found is None:
         pytest.fail("there is no browser; `make test` installs one")
     return {

@@ -1,0 +1,84 @@
+"""What must stop a build stops it, with words that help, and leaves the last good site."""
+
+import shutil
+
+import pytest
+
+import make_site
+from make_site import BuildError, build_pages
+from places import ROOT
+
+pytestmark = pytest.mark.site
+
+GOOD = '# A page\n\n{{ 4096 | count }} tokens, [here](#a-page).\n\n--8<-- "results.md"\n'
+
+
+@pytest.fixture
+def build(tmp_path):
+    """Build a page of one's own with the site's own settings and macros."""
+    for folder in ("generated", "data"):
+        shutil.copytree(ROOT / "docs" / folder, tmp_path / "docs" / folder)
+    (tmp_path / "build").symlink_to(ROOT / "build")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\nnav: [index.md]\nextra_css: []\nextra_javascript: []\n"
+    )
+
+    def build(text):
+        (tmp_path / "docs" / "index.md").write_text(text)
+        build_pages(tmp_path / "site", config=config)
+        return (tmp_path / "site" / "index.html").read_text()
+
+    return build
+
+
+def test_a_good_page_is_built(build):
+    page = build(GOOD)
+    assert "4,096 tokens" in page
+    assert '<td align="right">199.5</td>' in page
+    assert "style=" not in page.split("<article", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("added", "says"),
+    [
+        ("{{ unheard_of }}", "unheard_of"),
+        ('{{ estimate("llama-7b").peek }}', "peek"),
+        ('{{ estimate("lama-7b").peak | GB }}', "llama-7b"),
+        ("{{ 13.5 | GB }}", "13.5 is not a whole number"),
+        ('--8<-- "no-such-table.md"', "no-such-table.md"),
+        ("[away](nowhere.md)", "nowhere.md"),
+        ("[there](#nowhere)", "#nowhere"),
+        ('{{ fact("no-such-fact") }}', "no-such-fact"),
+        ('{{ math("\\\\unheardof{x}") }}', "unheardof"),
+    ],
+)
+def test_what_does_not_exist_stops_it(build, added, says):
+    with pytest.raises(BuildError) as caught:
+        build(f"{GOOD}\n{added}\n")
+    assert says in str(caught.value)
+
+
+def test_a_failed_build_leaves_the_last_good_site(tmp_path, monkeypatch):
+    site, runtime, web = tmp_path / "site", tmp_path / "runtime", tmp_path / "web"
+    for folder in (site, runtime, web):
+        folder.mkdir()
+    (site / "index.html").write_text("the last good one")
+    monkeypatch.setattr(make_site, "SITE", site)
+    monkeypatch.setattr(make_site, "NEXT", tmp_path / "next")
+    monkeypatch.setattr(make_site, "RUNTIME", runtime)
+    monkeypatch.setattr(make_site, "WEB", web)
+
+    def broken(into):
+        scripts = into / "assets" / "javascripts"
+        scripts.mkdir(parents=True)
+        bundle = "function f(a,b){return a.protocol=b.protocol,a.hostname=b.hostname,a}"
+        (scripts / "bundle.1.min.js").write_text(bundle)
+        (into / "index.html").write_text(
+            '<html><head><meta charset="utf-8"></head><a href="gone/">x</a></html>'
+        )
+
+    monkeypatch.setattr(make_site, "build_pages", broken)
+    with pytest.raises(BuildError, match=r"- index\.html: the link 'gone/' leads nowhere"):
+        make_site._make_pages()
+    assert (site / "index.html").read_text() == "the last good one"

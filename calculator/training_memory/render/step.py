@@ -11,19 +11,18 @@ from ..estimate import Estimate, RankEstimate
 from ..events import Phase
 from ..timeline import Point, timeline
 from ..units import show_bytes
+from .area import TALL, Corner, areas, bands, is_near, top_of, turning
 from .scale import scale
 from .svg import escape, share, text
 
-#: A capacity this many times the peak would press the step flat.
-_FAR = 4
 #: Points asked of a long step; more could not be told apart.
 _MOST = 600
 #: Bands above which the phases are told in one sentence, since they would be too thin to name.
 _BANDS = 6
 
-# The height of the areas' own grid, which is stretched to the drawing; the drawing in CSS pixels.
-_TALL = 1_000
+# The drawing in CSS pixels.
 _ABOVE, _PLOT, _BELOW = 22, 130, 24
+_LINE = 14
 HEIGHT = _ABOVE + _PLOT + _BELOW
 
 
@@ -32,11 +31,10 @@ def step(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> str
     worst = estimate.worst
     peak = worst.peak_bytes
     capacity = estimate.capacity_bytes
-    near = capacity is not None and capacity <= _FAR * peak
-    longest = max(peak, capacity) if capacity is not None and near else peak
-    top = longest + longest // 20 + 1
+    near = is_near(peak, capacity)
+    top = top_of(peak, capacity)
     axis = Axis(worst.tree)
-    points = list(_turning(timeline(worst.tree, _MOST)))
+    points = list(turning(timeline(worst.tree, _MOST)))
     places = [axis.after(point.at) for point in points]
     at_peak = next(
         place for place, point in zip(places, points, strict=True) if point.total == peak
@@ -48,30 +46,17 @@ def step(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> str
         f'aria-labelledby="{prefix}-step-title {prefix}-step-text">'
         f'<title id="{prefix}-step-title">Memory over one training step</title>'
         f'<desc id="{prefix}-step-text">{escape(_spoken(worst, points, binary=binary))}</desc>'
-        f'<svg x="0" y="{_ABOVE}" width="100%" height="{_PLOT}" viewBox="0 0 {WIDE} {_TALL}" '
-        f'preserveAspectRatio="none">{"".join(_areas(corners, top))}</svg>'
-        f"{''.join(_grid(top, binary=binary))}"
+        f'<svg x="0" y="{_ABOVE}" width="100%" height="{_PLOT}" viewBox="0 0 {WIDE} {TALL}" '
+        f'preserveAspectRatio="none">{"".join(areas(corners, top))}</svg>'
+        f"{''.join(_grid(top, capacity if near else None, binary=binary))}"
         f"{''.join(_phases(points, places))}"
-        f"{_capacity(estimate, top) if near else ''}"
+        f"{_capacity(estimate, top, at_peak) if near else ''}"
         f"{_peak(worst, at_peak, top, binary=binary)}</svg>"
         f'<figcaption class="tm-caption">{escape(said)}</figcaption>'
     )
 
 
-def _turning(points: Sequence[Point]) -> Iterator[Point]:
-    """The points at which the line turns, changes phase or changes what it is made of."""
-    for before, point, after in zip((None, *points), points, (*points[1:], None), strict=False):
-        if (
-            before is None
-            or after is None
-            or point.event.phase is not after.event.phase
-            or point.event.category is not after.event.category
-            or (point.total > before.total) != (after.total > point.total)
-        ):
-            yield point
-
-
-def _corners(points: Sequence[Point], places: Sequence[int]) -> Iterator[_Corner]:
+def _corners(points: Sequence[Point], places: Sequence[int]) -> Iterator[Corner]:
     """Where the edges of the areas bend: a place on the width, and the bytes below each edge.
 
     An event with a stretch to itself happens in the middle of it: gradients are held while the
@@ -88,32 +73,12 @@ def _corners(points: Sequence[Point], places: Sequence[int]) -> Iterator[_Corner
         start, before = place, sums
 
 
-_Corner = tuple[int, tuple[int, ...]]
-
-
-def _areas(corners: Sequence[_Corner], top: int) -> Iterator[str]:
-    """An area a category, each drawn from the ground up to its upper edge, the uppermost first."""
-    places = [place for place, _ in corners]
-    for category in reversed(CATEGORIES):
-        heights = [_TALL - sums[category.place] * _TALL // top for _, sums in corners]
-        line = _outline(places, heights)
-        yield f'<path class="tm-{category}" d="M0 {_TALL}{line}V{_TALL}Z"/>'
-
-
-def _outline(places: Sequence[int], heights: Sequence[int]) -> str:
-    """A path through the points without those in the middle of a level stretch."""
-    found = ""
-    last = len(places) - 1
-    for index, (place, height) in enumerate(zip(places, heights, strict=True)):
-        if 0 < index < last and heights[index - 1] == height == heights[index + 1]:
-            continue
-        found += f"L{place} {height}"
-    return found
-
-
-def _grid(top: int, *, binary: bool) -> Iterator[str]:
+def _grid(top: int, capacity: int | None, *, binary: bool) -> Iterator[str]:
+    """Level lines at round sizes, but for those that the capacity's line stands in for."""
     for size, label in scale(top, binary=binary, most=3).ticks[1:]:
         y = _height(size, top)
+        if capacity is not None and abs(_height(capacity, top) - y) < _LINE:
+            continue
         yield f'<line class="tm-grid" x1="0" x2="100%" y1="{y}" y2="{y}"/>'
         yield text(label, x="100%", y=y - 4, css="tm-tick-label", anchor="end")
 
@@ -124,9 +89,9 @@ def _height(size: int, top: int) -> int:
 
 def _phases(points: Sequence[Point], places: Sequence[int]) -> Iterator[str]:
     """Each phase's name under its stretch, with a line where the next begins."""
-    bands = _bands(points, places)
+    found = bands(points, places)
     bottom = _ABOVE + _PLOT
-    if len(bands) > _BANDS:
+    if len(found) > _BANDS:
         yield text(
             "forward and backward passes in turn, then the optimizer",
             x="50%",
@@ -135,7 +100,7 @@ def _phases(points: Sequence[Point], places: Sequence[int]) -> Iterator[str]:
             anchor="middle",
         )
         return
-    for phase, start, end in bands:
+    for phase, start, end in found:
         if start:
             x = share(start, WIDE)
             yield f'<line class="tm-between" x1="{x}" x2="{x}" y1="{_ABOVE}" y2="{bottom + 6}"/>'
@@ -145,23 +110,15 @@ def _phases(points: Sequence[Point], places: Sequence[int]) -> Iterator[str]:
         yield text(words, x=share(place, WIDE), y=bottom + 17, css="tm-phase", anchor=anchor)
 
 
-def _bands(points: Sequence[Point], places: Sequence[int]) -> list[tuple[Phase, int, int]]:
-    """Stretches of one phase: the phase, where it starts and where it ends."""
-    bands: list[tuple[Phase, int, int]] = []
-    for point, place in zip(points, places, strict=True):
-        if bands and bands[-1][0] is point.event.phase:
-            bands[-1] = (bands[-1][0], bands[-1][1], place)
-        else:
-            bands.append((point.event.phase, bands[-1][2] if bands else 0, place))
-    return bands
-
-
-def _capacity(estimate: Estimate, top: int) -> str:
+def _capacity(estimate: Estimate, top: int, at_peak: int) -> str:
+    """The GPU's line, named at the end that is farther from the peak."""
     gpu = estimate.run.gpu
     assert gpu is not None
     y = _height(gpu.memory_bytes, top)
     line = f'<line class="tm-capacity" x1="0" x2="100%" y1="{y}" y2="{y}"/>'
-    return line + text(gpu.name, x="0", y=y - 5, css="tm-mark")
+    left = 2 * at_peak > WIDE
+    x, anchor = ("0", "start") if left else ("100%", "end")
+    return line + text(gpu.name, x=x, y=y - 5, css="tm-mark", anchor=anchor)
 
 
 def _peak(on: RankEstimate, place: int, top: int, *, binary: bool) -> str:

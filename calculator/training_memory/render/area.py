@@ -1,0 +1,83 @@
+"""The stacked area of a step, as shapes on one grid: for every picture of a step, large or small.
+
+A picture stretches the grid (``WIDE`` by ``TALL``) to its own size and draws its labels over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..categories import CATEGORIES
+from ..events import Phase
+from ..timeline import Point
+
+#: The grid's height; its width is the axis's.
+TALL = 1_000
+
+#: Where the edges of the areas bend: a place on the axis, and the bytes below each edge.
+Corner = tuple[int, tuple[int, ...]]
+
+#: A capacity this many times the peak would press the step flat.
+_FAR = 4
+
+
+def areas(corners: Sequence[Corner], top: int) -> Iterator[str]:
+    """A path a category, each drawn from the ground up to its upper edge, the uppermost first.
+
+    ``top`` is the bytes at the grid's upper end.
+    """
+    places = [place for place, _ in corners]
+    for category in reversed(CATEGORIES):
+        heights = [TALL - sums[category.place] * TALL // top for _, sums in corners]
+        yield f'<path class="tm-{category}" d="M0 {TALL}{_edge(places, heights)}V{TALL}Z"/>'
+
+
+def _edge(places: Sequence[int], heights: Sequence[int]) -> str:
+    """A path through the corners without those in the middle of a level stretch."""
+    found = ""
+    last = len(places) - 1
+    for index, (place, height) in enumerate(zip(places, heights, strict=True)):
+        if 0 < index < last and heights[index - 1] == height == heights[index + 1]:
+            continue
+        found += f"L{place} {height}"
+    return found
+
+
+def turning(points: Sequence[Point]) -> Iterator[Point]:
+    """The points at which the line turns, changes phase or changes what it is made of."""
+    for before, point, after in zip((None, *points), points, (*points[1:], None), strict=False):
+        if (
+            before is None
+            or after is None
+            or point.event.phase is not after.event.phase
+            or point.event.category is not after.event.category
+            or (point.total > before.total) != (after.total > point.total)
+        ):
+            yield point
+
+
+def bands(points: Sequence[Point], places: Sequence[int]) -> list[tuple[Phase, int, int]]:
+    """Stretches of one phase: the phase, where it starts and where it ends.
+
+    ``places`` are where the points' events end.
+    """
+    found: list[tuple[Phase, int, int]] = []
+    for point, place in zip(points, places, strict=True):
+        if found and found[-1][0] is point.event.phase:
+            found[-1] = (found[-1][0], found[-1][1], place)
+        else:
+            found.append((point.event.phase, found[-1][2] if found else 0, place))
+    return found
+
+
+def is_near(peak_bytes: int, capacity_bytes: int | None) -> bool:
+    """Whether a picture of the peak has room for the capacity as well."""
+    return capacity_bytes is not None and capacity_bytes <= _FAR * peak_bytes
+
+
+def top_of(peak_bytes: int, capacity_bytes: int | None) -> int:
+    """The bytes at the upper end of a picture of a peak and of a capacity that is near."""
+    longest = peak_bytes
+    if capacity_bytes is not None and is_near(peak_bytes, capacity_bytes):
+        longest = max(peak_bytes, capacity_bytes)
+    return longest + longest // 20 + 1

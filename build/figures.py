@@ -13,7 +13,10 @@ from training_memory import recipe
 from training_memory.blocks.ledger import Part, Recompute, Row
 from training_memory.blocks.paper import LAYER
 from training_memory.categories import Category
+from training_memory.estimate import estimate
 from training_memory.formula import product
+from training_memory.render.bar import bar
+from training_memory.render.svg import patterns
 from training_memory.run import Run
 from training_memory.step import values
 from training_memory.units import show_bytes
@@ -110,7 +113,7 @@ attention scores.</caption>
 <tbody>
 {body}
 </tbody>
-<tfoot><tr><th scope="row">One layer
+<tfoot><tr><th scope="row"><span class="name">One layer</span>
 <span class="formula">{LAYER.kept_bytes().text(factor=_TOKENS)}</span></th>
 <td>{show_bytes(sum(sizes.values()))}</td></tr></tfoot>
 </table>
@@ -120,7 +123,7 @@ attention scores.</caption>
 def _layer_row(row: Row, size: int, longest: int) -> str:
     core = " bar-core" if row.part is Part.CORE else ""
     return (
-        f'<tr><th scope="row">{escape(row.name)} '
+        f'<tr><th scope="row"><span class="name">{escape(row.name)}</span> '
         f'<span class="formula">{row.bytes.text()}</span></th>'
         f'<td>{show_bytes(size)}<svg class="bar{core}" aria-hidden="true">'
         f'<rect class="category-{Category.ACTIVATIONS}" width="{_percent(size, longest)}" '
@@ -128,4 +131,18 @@ def _layer_row(row: Row, size: int, longest: int) -> str:
     )
 
 
-_FIGURES: dict[str, Callable[[], str]] = {"states": _states_figure, "layer": _layer_figure}
+def _bar_figure() -> str:
+    """Draw the example's answer as the calculator draws it."""
+    found = estimate(_EXAMPLE)
+    name = "figure-bar"
+    return f"""<figure class="figure tm" id="{name}">
+{patterns(name)}
+{bar(found, prefix=name)}
+</figure>"""
+
+
+_FIGURES: dict[str, Callable[[], str]] = {
+    "states": _states_figure,
+    "layer": _layer_figure,
+    "bar": _bar_figure,
+}

@@ -26,7 +26,7 @@ def test_the_coefficients_are_the_papers() -> None:
 def test_an_unknown_coefficient_or_figure_is_refused() -> None:
     with pytest.raises(ValueError, match="no term 'cubic'; it has linear, scores"):
         figures.coefficient("cubic")
-    with pytest.raises(ValueError, match="no figure 'pie'; there are states, layer"):
+    with pytest.raises(ValueError, match="no figure 'pie'; there are states, layer, bar"):
         figures.figure("pie")
 
 
@@ -47,11 +47,20 @@ def test_the_states_bar_gives_each_number_its_share_without_gaps() -> None:
 def test_the_layer_figure_lists_every_row_and_adds_up_to_the_runs_layer() -> None:
     drawn = figures.figure("layer")
     for row in LAYER.rows:
-        assert f'<th scope="row">{escape(row.name)} ' in drawn
+        assert f'<th scope="row"><span class="name">{escape(row.name)}</span> ' in drawn
     assert drawn.count("<rect ") == len(LAYER.rows)
     found = estimate(Run.from_json({}))
     layer = found.worst.totals["activations"] // found.run.model.layers  # type: ignore[index]
     assert f"<td>{show_bytes(layer)}</td>" in drawn
+
+
+def test_the_bar_is_the_calculators_first_answer() -> None:
+    found = estimate(Run.from_json({})).worst
+    drawn = figures.figure("bar")
+    assert f"Peak {show_bytes(found.peak_bytes)}" in drawn
+    assert drawn.count('class="tm-segment"') == len(found.totals)
+    for category in found.totals:
+        assert f"<title>{category.heading}: " in drawn
 
 
 def test_the_longest_bars_are_the_scores() -> None:
@@ -63,7 +72,7 @@ def test_the_longest_bars_are_the_scores() -> None:
     assert not any("a" in row.shape for _, row in by_length[3:])
 
 
-@pytest.mark.parametrize("name", ["states", "layer"])
+@pytest.mark.parametrize("name", ["states", "layer", "bar"])
 def test_a_figure_keeps_to_the_policy_and_to_one_html_block(name: str) -> None:
     drawn = figures.figure(name)
     assert "style=" not in drawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import runtime
 from places import RUNTIME
@@ -14,23 +15,32 @@ from training_memory.render import page
 _BLANK = re.compile(r"\n\s*\n")
 
 
-def calculator(preset: str = FIRST, *, name: str = "tm") -> str:
-    """The calculator's HTML showing ``preset``; ``name`` begins its ids, should a page have several.
+def runtime_data() -> dict[str, Any]:
+    """What a page's script must know to start Python there; see Manifest in web/runtime.js.
 
-    Raises the calculator's ``InputError`` for an unknown preset, ``FileNotFoundError`` where the
-    runtime has not been laid out.
+    ``size`` is the bytes that travel, compressed. Raises ``FileNotFoundError`` where the runtime has
+    not been laid out.
     """
     manifest = runtime.manifest(RUNTIME)
+    return {
+        "pyodide": manifest["pyodide"]["base"],
+        "package": manifest["package"]["path"],
+        "files": {file["path"]: file["bytes"] for file in manifest["files"]},
+        "size": manifest["gzip_bytes"],
+    }
+
+
+def calculator(preset: str = FIRST, *, name: str = "tm") -> str:
+    """The calculator's HTML showing ``preset``; ``name`` begins its ids on a page with several.
+
+    Raises the calculator's ``InputError`` for an unknown preset, and as :func:`runtime_data`.
+    """
+    data = runtime_data()
     html = page.calculator(
         controls.of_preset(preset),
         prefix=name,
-        runtime={
-            "pyodide": manifest["pyodide"]["base"],
-            "package": manifest["package"]["path"],
-            "files": {file["path"]: file["bytes"] for file in manifest["files"]},
-            "size": manifest["gzip_bytes"],
-        },
-        size=units.show_bytes(manifest["gzip_bytes"]),
+        runtime=data,
+        size=units.show_bytes(data["size"]),
     )
     if _BLANK.search(html):
         raise ValueError("the calculator's HTML has a blank line, at which Markdown would cut it")

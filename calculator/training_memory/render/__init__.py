@@ -1,1 +1,1 @@
-"""An estimate as people read it: text, HTML, SVG and MathML, alike at build time and in the page."""
+"""An estimate as people read it: text, HTML, SVG and MathML, alike at build and in the page."""

@@ -18,8 +18,8 @@ _BLANK = re.compile(r"\n\s*\n")
 def runtime_data() -> dict[str, Any]:
     """What a page's script must know to start Python there; see Manifest in web/runtime.js.
 
-    ``size`` is the bytes that travel, compressed. Raises ``FileNotFoundError`` where the runtime has
-    not been laid out.
+    ``size`` is the bytes that travel, compressed. Raises ``FileNotFoundError`` where the runtime
+    has not been laid out.
     """
     manifest = runtime.manifest(RUNTIME)
     return {

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import content
-from places import DOCS
+from places import DOCS, PACKAGE, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,3 +112,15 @@ def test_the_chapter_can_be_read_in_the_minutes_it_states() -> None:
     prose = re.sub(r"\{\{.*?\}\}", "word", prose, flags=re.DOTALL)
     words = len(re.findall(r"\w+(?:['’-]\w+)*", prose))
     assert 150 < words / int(minutes[1]) < 200  # words a minute, for a text with numbers in it
+
+
+def test_the_architecture_names_what_is_there() -> None:
+    page = (DOCS / "about" / "architecture.md").read_text(encoding="utf-8")
+    rooms, floors = (
+        re.findall(r"`([^`]+)`", part.split("\n\n|")[1].split("\n\n")[0])
+        for part in page.split("## Rooms")[1].split("Inside the calculator")
+    )
+    assert rooms
+    assert floors
+    assert [name for name in rooms if not (ROOT / name).is_dir()] == []
+    assert [name for name in floors if not (PACKAGE / name).exists()] == []

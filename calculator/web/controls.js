@@ -154,11 +154,12 @@ export class Controls {
         continue;
       }
       this.#note(name, reason, true);
-      labels.push(/** @type {Control} */ (control).labels?.[0]?.firstChild?.textContent ?? name);
+      const label = /** @type {Control} */ (control).labels?.[0]?.firstChild?.textContent ?? name;
+      labels.push(label.trim());
       reasons.delete(name);
     }
     const rest = [...reasons].map(([field, reason]) => `${field}: ${reason}`);
-    const where = labels.length ? `see ${labels.join(", ").trim()}.` : "";
+    const where = labels.length ? `see ${labels.join(", ")}.` : "";
     this.status("refused", WORDS.refused + [where, ...rest].join(" ").trim());
   }
 

@@ -8,11 +8,13 @@ from ..categories import Category
 from ..estimate import Estimate
 from ..run import Run
 from ..units import show_bytes
-from .svg import escape
+from .svg import escape, text
 
 # Cells that are drawn; of more, the first and the last with the number left out between them.
 _REPLICAS, _STAGES, _SHARDS = 4, 8, 8
 _CELL, _GAP = 18, 3
+# The width of a stage's name beside its row.
+_NAMES = 84
 
 
 def split(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> str:
@@ -21,6 +23,7 @@ def split(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> st
     if run.layout.gpus == 1:
         return ""
     return (
+        '<h3 class="tm-heading">What each GPU holds</h3>'
         f'<figure class="tm-split"><div class="tm-gpus" role="img" '
         f'aria-label="{escape(_spoken(run))}">{_replicas(run)}</div>'
         f'<figcaption class="tm-caption"><ul>{"".join(_sentences(run))}</ul></figcaption></figure>'
@@ -49,20 +52,24 @@ def _replica(run: Run, replica: int) -> str:
     """One replica: a row of cells for each stage, a cell for each GPU that shares its layers."""
     layout = run.layout
     stages, shards = _kept(layout.pipeline, _STAGES), _kept(layout.tensor, _SHARDS)
-    width = len(shards) * (_CELL + _GAP) - _GAP
+    left = _NAMES if layout.pipeline > 1 else 0
+    width = left + len(shards) * (_CELL + _GAP) - _GAP
     height = len(stages) * (_CELL + _GAP) - _GAP
     cells = ""
     for row, stage in enumerate(stages):
+        y = row * (_CELL + _GAP)
+        if left:
+            name = "⋮" if stage is None else _layers(run, stage)
+            cells += text(name, x="0", y=y + 13, css="tm-tick-label")
         for column, shard in enumerate(shards):
-            x, y = column * (_CELL + _GAP), row * (_CELL + _GAP)
+            x = left + column * (_CELL + _GAP)
             if stage is None or shard is None:
-                middle = f'x="{x + _CELL // 2}" y="{y + 12}" text-anchor="middle"'
-                cells += (
-                    f'<text class="tm-tick-label" {middle}>{"⋮" if stage is None else "…"}</text>'
-                )
+                mark = "⋮" if stage is None else "…"
+                middle = str(x + _CELL // 2)
+                cells += text(mark, x=middle, y=y + 13, css="tm-tick-label", anchor="middle")
             else:
-                cells += _gpu(run, replica, shard, x, y)
-    name = f"replica {replica + 1:,}" if layout.data > 1 else "the GPUs"
+                cells += _gpu(run, replica, x, y)
+    name = f"replica {replica + 1:,}" if layout.data > 1 else ""
     return (
         f'<span class="tm-replica"><svg width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" aria-hidden="true">{cells}</svg>'
@@ -70,7 +77,15 @@ def _replica(run: Run, replica: int) -> str:
     )
 
 
-def _gpu(run: Run, replica: int, shard: int, x: int, y: int) -> str:
+def _layers(run: Run, stage: int) -> str:
+    """Which layers a stage holds."""
+    per_stage = run.layout.stage_layers(run.model.layers)
+    first = sum(per_stage[:stage]) + 1
+    last = first + per_stage[stage] - 1
+    return f"layers {first}–{last}" if last > first else f"layer {first}"
+
+
+def _gpu(run: Run, replica: int, x: int, y: int) -> str:
     """One GPU; what it holds of the states is filled, as a share of its height for ZeRO."""
     layout = run.layout
     found = f'<rect class="tm-gpu" x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" rx="2"/>'

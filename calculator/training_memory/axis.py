@@ -49,6 +49,10 @@ class Axis:
         """The place just after event ``at`` (from 0, among all events), from 0 to :data:`WIDE`."""
         return self._before(self._tree, at + 1) * WIDE // self._whole
 
+    def before(self, at: int) -> int:
+        """The place where event ``at`` begins."""
+        return self.after(at - 1)
+
     def _weigh(self, node: Node, turns: int, each: int) -> None:
         """Note every node's events and each event's weight, and add up the phases' weights."""
         self._counts[id(node)] = count(node)

@@ -3,6 +3,7 @@
 A request begins with a run, as ``run`` (JSON of a run) or as ``state`` (see :mod:`.controls`),
 and may change it: ``set`` fields as typed, then ``step`` numbers by doublings. ``units`` is "GB" or
 "GiB", ``prefix`` what the ids on the page begin with, and ``advice`` asks for the list of changes.
+With ``"door": "film"`` the step is answered as a film to play; see :mod:`.film_door`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,20 @@ def answer(request_json: str) -> str:
     request = json.loads(request_json)
     stepped: dict[str, str] = {}
     try:
-        found = _answer(request, _state(request, stepped))
+        asked = _state(request, stepped)
+        found = _film(request, asked) if request.get("door") == "film" else _answer(request, asked)
     except InputErrors as errors:
         found = _refused(errors.errors, stepped)
     except InputError as error:
         found = _refused([error], stepped)
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+
+def _film(request: Mapping[str, Any], asked: controls.State) -> dict[str, object]:
+    # A page that plays no step need not wait for what draws one.
+    from . import film_door
+
+    return film_door.answer(request, asked)
 
 
 def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, object]:

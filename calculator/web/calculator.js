@@ -6,7 +6,7 @@
 
 import { Controls } from "./controls.js";
 import { morph } from "./morph.js";
-import { Runtime } from "./runtime.js";
+import { python } from "./runtime.js";
 
 /**
  * Python's answer to a request; see training_memory/web.py.
@@ -33,12 +33,8 @@ const NEAR = "400px";
 /** How long nothing must change before it is told to a screen reader, and advice is asked for. */
 const SETTLED_MS = 600;
 
-/** Python for all calculators, on this page and those that follow it. @type {Runtime | undefined} */
-let runtime;
-
 class Calculator {
   #section;
-  /** @type {Runtime} */
   #runtime;
   #controls;
   #left = new AbortController();
@@ -71,8 +67,7 @@ class Calculator {
   constructor(section, addressed) {
     this.#section = section;
     this.#state = this.#first = section.dataset.state ?? "";
-    runtime ??= new Runtime(JSON.parse(section.dataset.runtime ?? "{}"));
-    this.#runtime = runtime;
+    this.#runtime = python(JSON.parse(section.dataset.runtime ?? "{}"));
     const { signal } = this.#left;
     this.#controls = new Controls(section, signal, {
       set: (name, value, typed) => this.#onSet(name, value, typed),

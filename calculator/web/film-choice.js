@@ -23,7 +23,12 @@ import { python } from "./runtime.js";
  * @property {string} state
  */
 
-/** @typedef {{ok: false, errors: {field: string, reason: string}[]}} Refusal */
+/**
+ * @typedef {object} Refusal
+ * @property {false} ok
+ * @property {{field: string, reason: string}[]} errors
+ * @property {Record<string, string>} stepped  numbers as they were stepped to
+ */
 
 const BESIDE = "beside";
 
@@ -146,7 +151,7 @@ export class FilmChoice {
       // Only the latest request's answer is shown.
       if (!this.#changed) {
         if (answer.ok) this.#show(answer, set, steps);
-        else this.#controls.refuse(answer.errors);
+        else this.#refuse(answer);
       }
     } catch (error) {
       const reason = error instanceof Error ? error.message : error;
@@ -179,6 +184,14 @@ export class FilmChoice {
     const place = history.state ?? { x: scrollX, y: scrollY };
     // The theme keeps the place scrolled to in the history's state.
     if (location.hash.slice(1) !== this.#state) history.replaceState(place, "", `#${this.#state}`);
+  }
+
+  /** @param {Refusal} refusal */
+  #refuse(refusal) {
+    // A number stepped to what cannot be is from now on as if it had been typed.
+    for (const [name, value] of Object.entries(refusal.stepped)) this.#set.set(name, value);
+    this.#steps.clear();
+    this.#controls.refuse(refusal.errors, refusal.stepped);
   }
 
   /** Show one film or both, as the reader wants it. */

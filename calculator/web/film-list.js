@@ -30,17 +30,11 @@ export class FilmList {
     this.#view = view;
     this.#jump = jump;
     this.#root = /** @type {HTMLElement} */ (view.list.querySelector("ol"));
+    // The same drawing may have been taken over before.
+    this.#root.replaceChildren();
     this.#sort();
-    view.list.addEventListener(
-      "toggle",
-      () => {
-        if (view.list.open && !this.#root.hasChildNodes()) {
-          this.#fill(this.#root, -1);
-          this.mark();
-        }
-      },
-      { signal },
-    );
+    this.#fill(this.#root, -1);
+    view.list.addEventListener("toggle", () => this.mark(), { signal });
     this.#root.addEventListener("click", (event) => this.#onClick(event), { signal });
   }
 

@@ -122,6 +122,11 @@ export class FilmView {
     return this.frames[this.index + 1]?.x ?? Infinity;
   }
 
+  /** Where the current frame ends on the axis. */
+  get endX() {
+    return this.frames[this.index + 1]?.x ?? this.film.wide;
+  }
+
   /**
    * Go to the last frame at or before a place on the axis.
    * @param {number} x
@@ -175,9 +180,11 @@ export class FilmView {
    */
   show(x, speed) {
     const frame = this.frame(this.index);
-    const next = this.frames[this.index + 1] ?? frame;
-    const part = next.x > frame.x ? (x - frame.x) / (next.x - frame.x) : 0;
-    const total = frame.total + part * (next.total - frame.total);
+    const next = this.frames[this.index + 1];
+    // Where frames are left out, what the next one finds is not what this one left.
+    const later = next ? next.total - next.change : frame.total;
+    const part = this.endX > frame.x ? (x - frame.x) / (this.endX - frame.x) : 0;
+    const total = frame.total + part * (later - frame.total);
     const across = `translateX(${(100 * x) / this.film.wide}%)`;
     this.#ahead.style.transform = across;
     this.#cursor.style.transform = across;

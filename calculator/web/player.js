@@ -96,7 +96,7 @@ class Player {
         ),
     );
     this.#range.max = String(this.#leader.film.wide);
-    for (const view of this.#views) view.seek(this.#x);
+    this.#place(this.#x);
     this.#draw();
     this.#settle();
   }
@@ -179,8 +179,6 @@ class Player {
   #place(x) {
     this.#x = Math.max(0, Math.min(this.#leader.film.wide, x));
     for (const view of this.#views) view.seek(this.#x);
-    // Before the first event is done there is nothing to show.
-    this.#x = Math.max(this.#x, this.#leader.frame(0).x);
   }
 
   /**
@@ -209,7 +207,10 @@ class Player {
     const views = this.#views;
     if (by > 0) {
       const next = Math.min(...views.map((view) => view.nextX));
-      if (next === Infinity) return;
+      if (next === Infinity) {
+        this.#x = this.#leader.film.wide;
+        return;
+      }
       for (const view of views) if (view.nextX === next) view.index += 1;
       this.#x = next;
       return;
@@ -238,10 +239,10 @@ class Player {
   }
 
   #start() {
-    if (this.#leader.nextX === Infinity) this.#place(0);
-    const frame = this.#leader.frame(this.#leader.index);
-    const width = this.#leader.nextX - frame.x;
-    this.#spent = width ? (frame.seconds * (this.#x - frame.x)) / width : 0;
+    if (this.#isOver) this.#place(0);
+    const { endX, x } = this.#leader;
+    const part = endX > x ? (this.#x - x) / (endX - x) : 0;
+    this.#spent = part * this.#leader.frame(this.#leader.index).seconds;
     this.#playing = true;
     this.#lastTime = 0;
     clearTimeout(this.#settling);
@@ -263,8 +264,12 @@ class Player {
     if (words) words.textContent = this.#playing ? "Pause" : "Play";
   }
 
+  get #isOver() {
+    return this.#x >= this.#leader.film.wide;
+  }
+
   get #speed() {
-    return Number(this.#section.querySelector("select.player-speed")?.["value"] ?? 1);
+    return Number(/** @type {HTMLSelectElement} */ (find(this.#section, ".player-speed")).value);
   }
 
   /** @param {number} time */
@@ -273,7 +278,7 @@ class Player {
     const passed = this.#lastTime ? Math.min(LONGEST_MS, time - this.#lastTime) : 0;
     this.#lastTime = time;
     this.#advance((passed / 1000) * this.#speed);
-    if (this.#leader.nextX === Infinity) {
+    if (this.#isOver) {
       this.pause();
       this.#draw();
       return;
@@ -290,9 +295,9 @@ class Player {
       this.#spent -= leader.frame(leader.index).seconds;
       leader.index += 1;
     }
-    const frame = leader.frame(leader.index);
-    const width = leader.nextX === Infinity ? 0 : leader.nextX - frame.x;
-    this.#x = frame.x + (width * this.#spent) / frame.seconds;
+    const { endX, x } = leader;
+    const part = Math.min(1, this.#spent / leader.frame(leader.index).seconds);
+    this.#x = x + part * (endX - x);
     for (const view of this.#views) {
       if (view !== leader) while (view.nextX <= this.#x) view.index += 1;
     }

@@ -125,3 +125,15 @@ export class Runtime {
     for (const watcher of this.#watchers) watcher(state);
   }
 }
+
+/** @type {Runtime | undefined} */
+let shared;
+
+/**
+ * Python for everything on this page and on those that follow it.
+ * @param {Manifest} manifest
+ */
+export function python(manifest) {
+  shared ??= new Runtime(manifest);
+  return shared;
+}

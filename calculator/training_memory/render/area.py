@@ -6,7 +6,9 @@ A picture stretches the grid (``WIDE`` by ``TALL``) to its own size and draws it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
+from ..axis import WIDE
 from ..categories import CATEGORIES
 from ..events import Phase
 from ..timeline import Point
@@ -41,6 +43,21 @@ def _edge(places: Sequence[int], heights: Sequence[int]) -> str:
             continue
         found += f"L{place} {height}"
     return found
+
+
+def stairs(points: Sequence[Point], places: Sequence[int]) -> Iterator[Corner]:
+    """The corners of memory that stays as each event leaves it until the next.
+
+    ``places`` are where the events happen. Where points are left out between two, a straight line
+    leads from the one to what the other found.
+    """
+    sums: tuple[int, ...] = (0,) * len(CATEGORIES)
+    for point, place in zip(points, places, strict=True):
+        sums = tuple(accumulate(point.parts))
+        change, own = point.event.bytes, point.event.category.place
+        yield place, tuple(size - change * (edge >= own) for edge, size in enumerate(sums))
+        yield place, sums
+    yield WIDE, sums
 
 
 def turning(points: Sequence[Point]) -> Iterator[Point]:

@@ -100,7 +100,7 @@ def form(run: Run, state: State, *, prefix: str) -> str:
         f'<form class="tm-form" id="{prefix}-form" autocomplete="off" aria-label="The run">'
         '<fieldset class="tm-controls" disabled><legend class="tm-hidden">The run</legend>'
         f"{_presets(run, state)}"
-        f'<div class="tm-fields">{_fields(at(Place.OPEN), values, prefix, under)}</div>'
+        f'<div class="tm-fields">{drawn(at(Place.OPEN), values, prefix, under)}</div>'
         f'<div class="tm-folds">{groups}</div></fieldset></form>'
     )
 
@@ -129,11 +129,11 @@ def _fold(place: Place, heading: str, summary: str, inside: str, prefix: str) ->
 
 
 def _folded(place: Place, values: Mapping[str, str], prefix: str) -> str:
-    inside = f'<div class="tm-fields">{_fields(at(place), values, prefix)}</div>'
+    inside = f'<div class="tm-fields">{drawn(at(place), values, prefix)}</div>'
     if place is Place.SHAPE:
         inside += "".join(
             f'<details class="tm-subfold" data-key="{below}"><summary>{heading}</summary>'
-            f'<div class="tm-fields">{_fields(at(below), values, prefix)}</div></details>'
+            f'<div class="tm-fields">{drawn(at(below), values, prefix)}</div></details>'
             for below, heading in (
                 (Place.DETAILS, "Norms and biases"),
                 (Place.EXPERTS, "Experts"),
@@ -143,12 +143,13 @@ def _folded(place: Place, values: Mapping[str, str], prefix: str) -> str:
     return inside
 
 
-def _fields(
+def drawn(
     fields: tuple[Field, ...],
     values: Mapping[str, str],
     prefix: str,
     under: Mapping[str, str] | None = None,
 ) -> str:
+    """Some of the controls, holding ``values``, with what stands under each in ``under``."""
     return "".join(
         _field(field, values[field.name], prefix, (under or {}).get(field.name, ""))
         for field in fields

@@ -1,0 +1,118 @@
+"""The animated step in a page of the site: its films, and the drawings that play over them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import calculator_page
+from training_memory import controls, units
+from training_memory.blocks.ledger import Recompute
+from training_memory.film_door import pair
+from training_memory.frames import to_json
+from training_memory.presets import FIRST
+from training_memory.render import form
+from training_memory.render.fields import BY_NAME
+from training_memory.render.player import PREFIX, panels
+from training_memory.render.storyboard import storyboard
+from training_memory.render.svg import escape, patterns
+
+#: The choices that stand over the player, by their names in a run.
+FIELDS = ("model", "sequence", "micro_batch", "micro_batches", "recompute")
+
+#: What the second run does about recomputation, as its choice says it.
+_BESIDE = {
+    "": "No second run",
+    Recompute.NONE: "Nothing recomputed",
+    Recompute.SELECTIVE: "Selective recomputation",
+    Recompute.FULL: "Full recomputation",
+}
+
+#: How fast it plays, as times the speed at which Python lays a film out.
+_SPEEDS = {"0.25": "¼×", "0.5": "½×", "1": "1×", "2": "2×", "4": "4×"}
+
+# Python-Markdown hands a block of HTML through as long as no blank line ends it.
+_BLANK = re.compile(r"\n\s*\n")
+
+
+def step_player(preset: str = FIRST, *, beside: str = Recompute.FULL) -> str:
+    """The player of a preset's step, with a second run in waiting that recomputes ``beside``.
+
+    Raises the calculator's ``InputError`` for an unknown preset, ``FileNotFoundError`` where the
+    runtime has not been laid out.
+    """
+    state = controls.of_preset(preset)
+    run = controls.read(state)
+    films = pair(state, Recompute(beside))
+    drawn = panels(films)
+    shown = controls.normal(state, run)
+    data = json.dumps([to_json(one) for one in films], ensure_ascii=False, separators=(",", ":"))
+    # "</" would end the script, and JSON reads the slash behind a backslash all the same.
+    data = data.replace("</", r"<\/")
+    python = json.dumps(calculator_page.runtime_data(), separators=(",", ":"), sort_keys=True)
+    html = (
+        f'<section class="tm player" id="{PREFIX}" aria-label="The step, to play" data-count="1" '
+        f'data-state="{escape(controls.address(shown))}" data-second="{beside}" '
+        f'data-python="{escape(python)}">'
+        f"{patterns(PREFIX)}{_form(form.shown(run))}"
+        f'<div class="player-screen"><div class="player-stages" data-part="stages">{drawn.stages}'
+        f"</div>{_RANGE}{_controls()}"
+        f'<div class="player-nows" data-part="nows">{drawn.nows}</div>'
+        '<p class="tm-hidden" role="status" data-told></p></div>'
+        f'<div class="player-stills" data-part="stills">{storyboard(films[0])}</div>'
+        f'<script type="application/json" data-films>{data}</script></section>'
+    )
+    if _BLANK.search(html):
+        raise ValueError("the player's HTML has a blank line, at which Markdown would cut it")
+    return html
+
+
+def _form(values: dict[str, str]) -> str:
+    size = units.show_bytes(calculator_page.runtime_data()["size"])
+    options = "".join(
+        f'<option value="{value}">{words}</option>' for value, words in _BESIDE.items()
+    )
+    name = f"{PREFIX}-beside"
+    return (
+        f'<form class="player-form" id="{PREFIX}-form" autocomplete="off" '
+        'aria-label="The run">'
+        '<fieldset disabled><legend class="tm-hidden">The run</legend><div class="tm-fields">'
+        f"{form.drawn(tuple(BY_NAME[one] for one in FIELDS), values, PREFIX)}"
+        f'<div class="tm-field" data-field="beside"><div class="tm-label">'
+        f'<label for="{name}">Beside it</label></div>'
+        f'<select id="{name}" name="beside" aria-describedby="{name}-note">{options}</select>'
+        f'<p class="tm-note" id="{name}-note"></p></div></div></fieldset></form>'
+        '<p class="tm-status"><span role="status" data-said>Another run is made by Python in '
+        f"this page: your first change loads it, {size}, once.</span>"
+        '<span data-progress aria-hidden="true"></span></p>'
+    )
+
+
+_RANGE = (
+    '<input class="player-range" type="range" min="0" max="10000" step="1" value="0" disabled '
+    'aria-label="Moment of the step" autocomplete="off">'
+)
+
+
+def _controls() -> str:
+    speeds = "".join(
+        f'<option value="{value}"{" selected" if value == "1" else ""}>{words}</option>'
+        for value, words in _SPEEDS.items()
+    )
+    return (
+        '<div class="player-controls" role="group" aria-label="Play">'
+        f'<button type="button" class="player-play" data-do="play" disabled>'
+        f"{_icon('player-to-play', 'M1 0L10 5L1 10Z')}"
+        f"{_icon('player-to-pause', 'M1 0H4V10H1ZM6 0H9V10H6Z')}"
+        "<span data-words>Play</span></button>"
+        '<button type="button" data-do="back" disabled>'
+        f"{_icon('', 'M10 0L3 5L10 10ZM0 0H2V10H0Z')}Back</button>"
+        '<button type="button" data-do="forward" disabled>'
+        f"{_icon('', 'M0 0L7 5L0 10ZM8 0H10V10H8Z')}Forward</button>"
+        '<label class="player-speeds">Speed <select class="player-speed" disabled>'
+        f"{speeds}</select></label></div>"
+    )
+
+
+def _icon(css: str, shape: str) -> str:
+    return f'<svg class="{css}" viewBox="0 0 10 10" aria-hidden="true"><path d="{shape}"/></svg>'

@@ -1,0 +1,67 @@
+"""The step in a few still pictures: seen on paper, without scripts, where motion is unwanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..axis import WIDE
+from ..frames import Film, kind_of
+from ..stills import Still, stills
+from ..units import show_bytes
+from .area import TALL, areas, stairs, turning
+from .player import PREFIX, capacity_line, shared_top, signed, up
+from .svg import escape, share, swatch
+
+
+def storyboard(film: Film, *, binary: bool = False) -> str:
+    """The pictures in order, each with what happens there and what it changed.
+
+    The list is numbered: the order is the meaning.
+    """
+    top = shared_top([film])
+    places = {point.at: frame.x for point, frame in zip(film.points, film.frames, strict=True)}
+    points = list(turning(film.points))
+    corners = list(stairs(points, [places[point.at] for point in points]))
+    curve = "".join(areas(corners, top))
+    items = "".join(_item(film, still, curve, top, binary=binary) for still in stills(film))
+    return f'<ol class="storyboard">{items}</ol>'
+
+
+def _item(film: Film, still: Still, curve: str, top: int, *, binary: bool) -> str:
+    total = show_bytes(film.frames[still.frame].total, binary=binary)
+    changes = "".join(
+        f"<li>{swatch(category, PREFIX)} {signed(size, binary=binary)} {kind_of(category)}</li>"
+        for category, size in still.changes
+    )
+    return (
+        '<li class="still"><figure>'
+        f"{_picture(film, still, curve, top)}"
+        f'<figcaption><p class="still-title"><b>{escape(still.title)}</b> '
+        f'<span class="still-total">{total}</span></p>'
+        f'<p class="still-text">{escape(still.text)}</p>'
+        f'<ul class="still-changes">{changes}</ul>'
+        f'<button type="button" class="still-go" data-do="still" data-frame="{still.frame}" '
+        f'disabled aria-label="{escape(still.title)}: show in the player">Show in the player'
+        "</button></figcaption></figure></li>"
+    )
+
+
+def _picture(film: Film, still: Still, curve: str, top: int) -> str:
+    """The whole curve, what is still to come shaded, and the moment marked."""
+    return (
+        '<svg class="still-picture" aria-hidden="true">'
+        f'<svg viewBox="0 0 {WIDE} {TALL}" preserveAspectRatio="none">{curve}</svg>'
+        f"{''.join(_marks(film, still, top))}</svg>"
+    )
+
+
+def _marks(film: Film, still: Still, top: int) -> Iterator[str]:
+    frame = film.frames[still.frame]
+    x = share(frame.x, WIDE)
+    yield (
+        f'<rect class="film-veil" x="{x}" y="0" width="{share(WIDE - frame.x, WIDE)}" '
+        'height="100%"/>'
+    )
+    yield f'<line class="film-line" x1="{x}" x2="{x}" y1="0" y2="100%"/>'
+    yield from capacity_line(film, top)
+    yield f'<circle class="film-top" cx="{x}" cy="{up(frame.total, top)}" r="5"/>'

@@ -26,3 +26,19 @@ RUNTIME = CACHE / "runtime"
 
 if str(CALCULATOR) not in sys.path:
     sys.path.insert(0, str(CALCULATOR))
+
+
+def page_sources() -> list[Path]:
+    """The Markdown of every page: what lies in docs/, but for data and generated pieces."""
+    apart = (DOCS / "data", GENERATED)
+    return sorted(
+        source
+        for source in DOCS.rglob("*.md")
+        if not any(source.is_relative_to(folder) for folder in apart)
+    )
+
+
+def page_path(source: Path) -> str:
+    """Where MkDocs puts a page within the site: ``""`` for the first, ``"about/licenses/"``."""
+    path = source.relative_to(DOCS).with_suffix("").as_posix()
+    return f"{path}/".removesuffix("index/")

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from audit import audit
-from places import BUILD, DOCS, GENERATED, ROOT
+from places import BUILD, GENERATED, ROOT, page_path, page_sources
 
 pytestmark = pytest.mark.site
 
@@ -27,13 +27,7 @@ def test_it_passes_the_audit(built_site):
 
 
 def test_every_page_of_docs_is_there(pages):
-    skipped = {GENERATED, DOCS / "data"}
-    for source in DOCS.rglob("*.md"):
-        if source.parent in skipped:
-            continue
-        path = source.relative_to(DOCS).with_suffix("").as_posix()
-        name = f"{path.removesuffix('index').rstrip('/')}/index.html".lstrip("/")
-        assert name in pages
+    assert {f"{page_path(source)}index.html" for source in page_sources()} <= set(pages)
 
 
 def test_one_policy_holds_for_all_pages(pages):

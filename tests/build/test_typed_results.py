@@ -4,10 +4,10 @@ import tomllib
 
 import pytest
 
-from places import DOCS, ROOT
+from places import DOCS, ROOT, page_sources
 from typed_results import typed_results
 
-PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent != DOCS / "generated")
+PAGES = page_sources()
 
 
 @pytest.mark.parametrize("source", PAGES, ids=lambda source: source.relative_to(DOCS).as_posix())

@@ -8,20 +8,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-ROOT = Path(__file__).parents[2]
+from places import page_path, page_sources
+
 NARROW, WIDE = 360, 1280
 
 
-def addresses() -> list[str]:
-    """The address of each page in docs/, as MkDocs makes it."""
-    docs = ROOT / "docs"
-    skipped = {docs / "generated", docs / "data"}
-    pages = (page for page in sorted(docs.rglob("*.md")) if page.parent not in skipped)
-    paths = (page.relative_to(docs).with_suffix("").as_posix() for page in pages)
-    return [f"/{path.removesuffix('index')}".rstrip("/") + "/" for path in paths]
-
-
-PAGES = addresses()
+PAGES = [f"/{page_path(source)}" for source in page_sources()]
 
 
 def settled(page: Page, address: str) -> Page:

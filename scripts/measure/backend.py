@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from . import fake_cuda
 
-# The compiler of graphs is never used; without this, importing it would ask a GPU for its name.
+# Models are built from configurations: nothing is to be looked up or downloaded.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 fake_cuda.load()
@@ -36,6 +36,20 @@ torch.cuda.get_device_capability = lambda *_args: (9, 0)
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="torch")
+
+# On fake tensors PyTorch lets only bfloat16 through a grouped product of matrices; the kernel itself
+# takes 32 bits too (aten/src/ATen/native/cuda/GroupedBlas.cpp), and allocates only its result.
+_meta: Any = import_module("torch._meta_registrations")
+_grouped_product = _meta._meta_grouped_mm_common
+
+
+def _grouped(mat_a: Any, mat_b: Any, *scales: Any, offs: Any = None, **options: Any) -> Any:
+    if mat_a.dtype is mat_b.dtype is torch.float32:
+        return _meta._create_grouped_mm_output_tensor(mat_a, mat_b, offs, mat_a.dtype)
+    return _grouped_product(mat_a, mat_b, *scales, offs=offs, **options)
+
+
+_meta._meta_grouped_mm_common = _grouped
 
 DTYPES = {
     torch.float32: "fp32",

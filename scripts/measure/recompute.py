@@ -19,6 +19,11 @@ KEPT_OPERATIONS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
 run_again: Callable[..., Any] = partial(checkpoint.checkpoint, use_reentrant=False)
 
 
+def call_again(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under a checkpoint: its intermediate results are made again in backward."""
+    return partial(run_again, function)
+
+
 def keep_matmuls() -> Any:
     """The two contexts in which a checkpointed layer runs, so that it keeps its matmuls."""
     return checkpoint.create_selective_checkpoint_contexts(list(KEPT_OPERATIONS))

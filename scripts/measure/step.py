@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from training_memory import catalog
 from training_memory.model import Model
 
-from . import losses, models, optimizers, recompute
+from . import fused_linear, losses, models, optimizers, recompute
 from .backend import Tensor, fake_mode, torch
 from .case import Case
 from .modules import Modules
@@ -22,7 +22,10 @@ PHASES = ("forward", "backward", "clip", "step")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """What one step held. All sizes in bytes."""
+    """What one step held. All sizes in bytes; a phase's largest over all micro-batches.
+
+    ``modules`` names the module that the peak of each phase belongs to.
+    """
 
     case: Case
     parameters: int
@@ -30,7 +33,7 @@ class Trace:
     after_forward: int
     after_backward: int
     peaks: Mapping[str, Peak]
-    places: Mapping[str, str]
+    modules: Mapping[str, str]
 
 
 def shape_of(case: Case) -> Model:
@@ -66,7 +69,7 @@ class Step:
         if self.case.loss == "chunked":
             return losses.ChunkedLoss(cap)
         if self.case.loss == "fused-linear":
-            return losses.FusedLinearLoss(cap)
+            return fused_linear.FusedLinearLoss()
         return None
 
     def named_modules(self) -> Iterator[tuple[str, Any]]:
@@ -118,39 +121,18 @@ def trace(
         torch.manual_seed(0)
         step = Step(case, device=device)
         modules = Modules.of(step.named_modules())
-        tracker = Tracker(
-            device=device,
-            modules=modules,
-            classify=_classifier(step),
-            rounding=rounding,
-            log=log,
-        )
-        _hold(tracker, step)
+        tracker = tracker_for(step, modules, device=device, rounding=rounding, log=log)
+        held: dict[str, int] = {}
+
+        def begin(phase: str) -> None:
+            held[phase] = max(tracker.total, held.get(phase, 0))
+            if phase == "forward":
+                modules.spans.clear()
+            tracker.begin(phase)
+
         persistent = tracker.total
         with tracker, _named_gradients(tracker, step):
-            after_forward = after_backward = 0
-            kept: list[Any] = []
-            for _ in range(case.micro_batches):
-                modules.spans.clear()
-                kept.clear()
-                tracker.begin("forward")
-                loss, logits = step.forward()
-                if case.hold_logits:
-                    kept.append(logits)
-                del logits
-                after_forward = max(after_forward, tracker.total)
-                tracker.begin("backward")
-                loss.backward()
-                del loss
-                after_backward = max(after_backward, tracker.total)
-            tracker.begin("step")
-            step.updater.receive()
-            if case.clip:
-                tracker.begin("clip")
-                step.updater.clip()
-                tracker.begin("step")
-            step.updater.step()
-            tracker.begin("end")
+            run(step, begin)
         places = {
             phase: modules.of_node(peak.node) if peak.node else peak.module
             for phase, peak in tracker.peaks.items()
@@ -160,11 +142,54 @@ def trace(
             case=case,
             parameters=sum(p.numel() for p in step.updater.weights),
             persistent=persistent,
-            after_forward=after_forward,
-            after_backward=after_backward,
+            after_forward=held["backward"],
+            after_backward=held["step"],
             peaks={phase: tracker.peaks[phase] for phase in PHASES if phase in tracker.peaks},
-            places=places,
+            modules=places,
         )
+
+
+def run(step: Step, begin: Callable[[str], None]) -> None:
+    """Take one training step; ``begin`` hears of each phase as it begins."""
+    kept: list[Any] = []
+    for _ in range(step.case.micro_batches):
+        kept.clear()
+        begin("forward")
+        loss, logits = step.forward()
+        if step.case.hold_logits:
+            kept.append(logits)
+        del logits
+        begin("backward")
+        loss.backward()
+        del loss
+    begin("step")
+    step.updater.receive()
+    if step.case.clip:
+        begin("clip")
+        step.updater.clip()
+        begin("step")
+    step.updater.step()
+    begin("end")
+
+
+def tracker_for(
+    step: Step, modules: Modules, *, device: str, rounding: int, log: Log | None
+) -> Tracker:
+    """A tracker that knows what is held before the step."""
+    tracker = Tracker(
+        device=device,
+        modules=modules,
+        classify=_classifier(step),
+        rounding=rounding,
+        log=log,
+    )
+    tracker.hold(step.updater.weights, Category.WEIGHTS)
+    tracker.hold(step.built.buffers(), Category.BUFFERS)
+    tracker.hold((step.tokens, step.labels), Category.INPUTS)
+    tracker.hold(step.updater.states(), Category.OPTIMIZER)
+    tracker.hold(step.updater.master, Category.MASTER)
+    tracker.hold(step.updater.kept_gradients, Category.GRADIENTS)
+    return tracker
 
 
 def _classifier(step: Step) -> Classifier:
@@ -175,18 +200,9 @@ def _classifier(step: Step) -> Classifier:
         size = losses.CHUNK_TOKENS
         rows |= {min(size, tokens), tokens % size}
     elif case.loss == "fused-linear":
-        size = losses.fused_chunk_tokens(tokens, step.model.hidden, vocabulary)
+        size = fused_linear.chunk_tokens(tokens, step.model.hidden, vocabulary)
         rows |= {min(size, tokens), tokens % size}
     return Classifier(vocabulary=vocabulary, rows=frozenset(rows - {0}))
-
-
-def _hold(tracker: Tracker, step: Step) -> None:
-    tracker.hold(step.updater.weights, Category.WEIGHTS)
-    tracker.hold(step.built.buffers(), Category.BUFFERS)
-    tracker.hold((step.tokens, step.labels), Category.INPUTS)
-    tracker.hold(step.updater.states(), Category.OPTIMIZER)
-    tracker.hold(step.updater.master, Category.MASTER)
-    tracker.hold(step.updater.kept_gradients, Category.GRADIENTS)
 
 
 @contextmanager

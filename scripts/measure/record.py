@@ -1,0 +1,214 @@
+"""Trace everything and write it down: ``python -m measure.record`` (``make measure``).
+
+Needs PyTorch and transformers, and ``PYTHONPATH=calculator:scripts``. What one run traced the next
+one takes from a cache, as long as neither this package nor PyTorch or transformers changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from . import blocks, fake_cuda, matrix, tables
+from .case import Case
+
+PACKAGES = ("torch", "transformers")
+#: What can be changed without changing what is measured.
+NOT_MEASURING = {"record.py", "tables.py", "matrix.py", "blocks.py", "trace.py", "oplog.py"}
+
+
+class Cache:
+    """Results by what they are the result of."""
+
+    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
+        self.folder, self.fresh = folder, fresh
+        here = Path(__file__).parent
+        sources = [p for p in sorted(here.glob("*.*")) if p.name not in NOT_MEASURING]
+        shapes = here.parents[1] / "calculator" / "training_memory" / "models.toml"
+        self.made_of = [
+            *(path.read_text(encoding="utf-8") for path in (*sources, shapes) if path.is_file()),
+            *(importlib.metadata.version(package) for package in PACKAGES),
+        ]
+
+    def get(self, kind: str, case: Case, find: Callable[[], Any]) -> tuple[Any, bool]:
+        """The result, found or looked up, and whether it was looked up."""
+        text = "\0".join((kind, json.dumps(asdict(case)), *self.made_of))
+        path = self.folder / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+        if path.exists() and not self.fresh:
+            return json.loads(path.read_text(encoding="utf-8")), True
+        result = find()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result), encoding="utf-8")
+        return json.loads(json.dumps(result)), False
+
+
+def record_blocks(cache: Cache) -> None:
+    """Take every layer apart and write both tables."""
+    from .saved import saved_tensors
+
+    heads, tensors = [], []
+    for number, (family, size, case) in enumerate(_shown(list(blocks.block_cases())), start=1):
+        found, _ = cache.get("block", case, lambda c=case: [asdict(t) for t in saved_tensors(c)])
+        block = f"B{number:03}"
+        sums = {
+            kind: sum(t["bytes"] for t in found if t["kind"] == kind)
+            for kind in ("kept", "weight copy", "shared")
+        }
+        row = case.to_row()
+        heads.append(
+            {
+                **{column: row[column] for column in tables.BLOCK_COLUMNS if column in row},
+                "block": block,
+                "family": family,
+                "size": size,
+                "kept_bytes": sums["kept"],
+                "weight_copy_bytes": sums["weight copy"],
+                "shared_bytes": sums["shared"],
+            }
+        )
+        tensors += [
+            {
+                **tensor,
+                "block": block,
+                "shape": "x".join(map(str, tensor["shape"])),
+                "needed_by": " ".join(tensor["needed_by"]),
+            }
+            for tensor in found
+        ]
+    tables.write(tables.BLOCKS, heads)
+    tables.write(tables.TENSORS, tensors)
+
+
+def record_steps(cache: Cache) -> None:
+    """Trace every step of the matrix and write both tables."""
+    steps, peaks = [], []
+    for number, case in enumerate(_shown(matrix.cases()), start=1):
+        found, _ = cache.get("step", case, lambda c=case: _step(c))
+        step = f"S{number:03}"
+        highest = max(found["peaks"], key=lambda peak: peak["bytes"])
+        steps.append(
+            {
+                **case.to_row(),
+                **found["totals"],
+                "step": step,
+                "peak_bytes": highest["bytes"],
+                "peak_phase": highest["phase"],
+            }
+        )
+        peaks += [{**peak, "step": step} for peak in found["peaks"]]
+    tables.write(tables.STEPS, steps)
+    tables.write(tables.PEAKS, peaks)
+
+
+def _step(case: Case) -> dict[str, Any]:
+    from .places import place
+    from .step import trace
+
+    found = trace(case)
+    peaks = []
+    for phase, peak in found.peaks.items():
+        module = found.modules[phase]
+        where = place(module) if phase in ("forward", "backward") else None
+        peaks.append(
+            {
+                "phase": phase,
+                "bytes": peak.bytes,
+                "moment": f"{phase}: {where.name}" if where else phase,
+                "layer": "" if where is None or where.layer is None else where.layer,
+                "operation": peak.operation.removeprefix("aten."),
+                "module": module,
+                "again": "yes" if peak.recomputing else "no",
+                **{f"{c}_bytes": peak.by_category.get(c, 0) for c in tables.CATEGORIES},
+            }
+        )
+    totals = {
+        "parameters": found.parameters,
+        "persistent_bytes": found.persistent,
+        "after_forward_bytes": found.after_forward,
+        "after_backward_bytes": found.after_backward,
+    }
+    return {"totals": totals, "peaks": peaks}
+
+
+def record_real(cache: Cache) -> None:
+    """Run the small steps for real and write what each way of counting found."""
+    from .real import compare, real_cases
+
+    rows = []
+    for number, case in enumerate(_shown(list(real_cases())), start=1):
+        found, _ = cache.get("real", case, lambda c=case: [asdict(a) for a in compare(c)])
+        rows += [
+            {
+                **case.to_row(),
+                "step": f"R{number:03}",
+                "phase": agreement["phase"],
+                "fake_bytes": agreement["fake"],
+                "real_bytes": agreement["real"],
+                "allocator_bytes": agreement["allocator"],
+            }
+            for agreement in found
+        ]
+    tables.write(tables.REAL, rows)
+
+
+def _shown(todo: Iterable[Any]) -> Iterable[Any]:
+    todo, began = list(todo), time.perf_counter()
+    for done, item in enumerate(todo, start=1):
+        yield item
+        print(f"\r{done} of {len(todo)}, {time.perf_counter() - began:.0f} s", end="", flush=True)
+    print()
+
+
+def write_versions(kinds: Iterable[str]) -> None:
+    """Write with what, and when, each kind was traced."""
+    path = tables.FOLDER / "versions.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    python = ".".join(map(str, sys.version_info[:3]))
+    versions = {package: importlib.metadata.version(package) for package in PACKAGES}
+    today = datetime.now(UTC).date().isoformat()
+    for kind in kinds:
+        known[kind] = {"date": today, "python": python, **versions}
+    path.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+KINDS: dict[str, Callable[[Cache], None]] = {
+    "blocks": record_blocks,
+    "steps": record_steps,
+    "real": record_real,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Record what is asked for, or everything. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="measure.record", description=__doc__)
+    parser.add_argument("kinds", nargs="*", help=f"of {', '.join(KINDS)}; all where none is named")
+    parser.add_argument("--fresh", action="store_true", help="trace again what the cache has")
+    given = parser.parse_args(arguments)
+    if unknown := set(given.kinds) - set(KINDS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(KINDS)}")
+    if why := fake_cuda.missing():
+        print(
+            f"Nothing can be measured here: {why}. In an environment of its own:\n"
+            "  pip install torch transformers accelerate",
+            file=sys.stderr,
+        )
+        return 2
+    cache = Cache(fake_cuda.CACHE / "results", fresh=given.fresh)
+    for kind in given.kinds or KINDS:
+        print(f"{kind}:")
+        KINDS[kind](cache)
+    write_versions(given.kinds or KINDS)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

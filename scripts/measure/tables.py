@@ -1,0 +1,126 @@
+"""The recorded tables: what their columns are, how they are written and read. Needs no PyTorch."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[2] / "docs" / "data" / "traces"
+
+CASE_COLUMNS = (
+    "implementation",
+    "model",
+    "shape",
+    "micro_batch",
+    "sequence",
+    "precision",
+    "attention",
+    "recompute",
+    "optimizer",
+    "loss",
+    "hold_logits",
+    "micro_batches",
+    "clip",
+)
+BLOCKS = "blocks.csv"
+BLOCK_COLUMNS = (
+    "block",
+    "family",
+    "size",
+    "implementation",
+    "model",
+    "shape",
+    "micro_batch",
+    "sequence",
+    "precision",
+    "attention",
+    "kept_bytes",
+    "weight_copy_bytes",
+    "shared_bytes",
+)
+"""A row for each layer taken apart; the bytes are the sums of its tensors' by kind, not rounded."""
+
+TENSORS = "block-tensors.csv"
+TENSOR_COLUMNS = ("block", "kind", "shape", "dtype", "bytes", "made_by", "needed_by")
+"""A row for each storage that a layer keeps."""
+
+STEPS = "steps.csv"
+STEP_COLUMNS = (
+    "step",
+    *CASE_COLUMNS,
+    "parameters",
+    "persistent_bytes",
+    "after_forward_bytes",
+    "after_backward_bytes",
+    "peak_bytes",
+    "peak_phase",
+)
+"""A row for each training step."""
+
+CATEGORIES = (
+    "weights",
+    "master",
+    "gradients",
+    "optimizer",
+    "buffers",
+    "inputs",
+    "weight_copies",
+    "activations",
+    "logits",
+    "recomputed",
+    "backward",
+    "step",
+)
+PEAKS = "step-peaks.csv"
+PEAK_COLUMNS = (
+    "step",
+    "phase",
+    "bytes",
+    "moment",
+    "layer",
+    "operation",
+    "module",
+    "again",
+    *(f"{category}_bytes" for category in CATEGORIES),
+)
+"""A row for each phase of each step; the categories' bytes add up to ``bytes``."""
+
+REAL = "real-steps.csv"
+REAL_COLUMNS = (
+    "step",
+    *CASE_COLUMNS,
+    "phase",
+    "fake_bytes",
+    "real_bytes",
+    "allocator_bytes",
+)
+"""A row for each phase of each small step that also ran with real numbers on a CPU."""
+
+COLUMNS: Mapping[str, Sequence[str]] = {
+    BLOCKS: BLOCK_COLUMNS,
+    TENSORS: TENSOR_COLUMNS,
+    STEPS: STEP_COLUMNS,
+    PEAKS: PEAK_COLUMNS,
+    REAL: REAL_COLUMNS,
+}
+
+
+def read(name: str, folder: Path = FOLDER) -> list[dict[str, str]]:
+    """A table's rows. Raises ValueError where its columns are not what they should be."""
+    with (folder / name).open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) != tuple(COLUMNS[name]):
+            raise ValueError(f"{name}: columns {reader.fieldnames}")
+        return list(reader)
+
+
+def write(name: str, rows: Iterable[Mapping[str, object]], folder: Path = FOLDER) -> None:
+    """Write a table whole, or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f"{name}.part"
+    with unfinished.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS[name], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    unfinished.replace(folder / name)

@@ -20,6 +20,7 @@ import expressions  # noqa: E402
 import figures  # noqa: E402
 import licenses  # noqa: E402
 import mathematics  # noqa: E402
+import player_page  # noqa: E402
 
 
 def define_env(env: Any) -> None:
@@ -40,6 +41,7 @@ def define_env(env: Any) -> None:
         "math_block": mathematics.math_block,
         "formula": mathematics.formula,
         "calculator": calculator_page.calculator,
+        "step_player": player_page.step_player,
         "concept_list": content.concept_list,
         "paper_cards": content.paper_cards,
         "figure": figures.figure,

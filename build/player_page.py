@@ -106,9 +106,9 @@ def _controls() -> str:
         f"{_icon('player-to-pause', 'M1 0H4V10H1ZM6 0H9V10H6Z')}"
         "<span data-words>Play</span></button>"
         '<button type="button" data-do="back" disabled>'
-        f"{_icon('', 'M10 0L3 5L10 10ZM0 0H2V10H0Z')}Back</button>"
+        f"{_icon('', 'M10 0L3 5L10 10ZM0 0H2V10H0Z')}<span>Back</span></button>"
         '<button type="button" data-do="forward" disabled>'
-        f"{_icon('', 'M0 0L7 5L0 10ZM8 0H10V10H8Z')}Forward</button>"
+        f"{_icon('', 'M0 0L7 5L0 10ZM8 0H10V10H8Z')}<span>Forward</span></button>"
         '<label class="player-speeds">Speed <select class="player-speed" disabled>'
         f"{speeds}</select></label></div>"
     )

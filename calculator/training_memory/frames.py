@@ -14,6 +14,7 @@ from .estimate import Estimate
 from .events import Phase, count, place
 from .outline import TOP, Outline, Row, outline
 from .records import dataclass
+from .render.sizes import Show, sizes
 from .timeline import Point, timeline
 from .units import show_bytes
 
@@ -145,14 +146,16 @@ def said(film: Film, row: Row) -> str:
 
 
 def to_json(film: Film, *, binary: bool = False) -> dict[str, object]:
-    """A film as plain values: sizes in bytes, and the text of each under ``shown``.
+    """A film as plain values: sizes in bytes, with the text of each under ``shown``.
 
+    ``parts`` has the text of what stands in a column, all in one unit.
     Reasons, phases and categories are numbered, since the same few recur in hundreds of frames.
     """
     whys = list(dict.fromkeys(frame.why for frame in film.frames))
     number_of = {why: number for number, why in enumerate(whys)}
     phases = tuple(Phase)
     capacity = film.estimate.capacity_bytes
+    show = column(film, binary=binary)
     return {
         "wide": WIDE,
         "events": film.events,
@@ -181,6 +184,7 @@ def to_json(film: Film, *, binary: bool = False) -> dict[str, object]:
         ],
         "rows": [_row_json(film, row) for row in film.outline.rows],
         "shown": {str(size): show_bytes(size, binary=binary) for size in _sizes(film)},
+        "parts": {str(size): show(size) for size in _part_sizes(film)},
     }
 
 
@@ -198,13 +202,22 @@ def _row_json(film: Film, row: Row) -> dict[str, object]:
     }
 
 
+def column(film: Film, *, binary: bool) -> Show:
+    """How the sizes of a film's parts are written, which stand under one another."""
+    return sizes(max(_part_sizes(film)), binary=binary)
+
+
+def _part_sizes(film: Film) -> Sequence[int]:
+    return sorted({size for frame in film.frames for size in frame.parts})
+
+
 def _sizes(film: Film) -> Sequence[int]:
-    """Every size that the page may show, without its sign."""
-    sizes = {0}
+    """Every total and every change that the page may show, without its sign."""
+    found = set()
     for frame in film.frames:
-        sizes |= {frame.total, abs(frame.change), *frame.parts}
-    sizes |= {abs(row.change_bytes) for row in film.outline.rows}
-    return sorted(sizes)
+        found |= {frame.total, abs(frame.change)}
+    found |= {abs(row.change_bytes) for row in film.outline.rows}
+    return sorted(found)
 
 
 def kind_of(category: Category) -> str:

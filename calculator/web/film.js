@@ -46,7 +46,8 @@
  * @property {string[]} whys
  * @property {Frame[]} frames
  * @property {Row[]} rows
- * @property {Record<string, string>} shown  the text of each size in bytes
+ * @property {Record<string, string>} shown  the text of each total and change, by its bytes
+ * @property {Record<string, string>} parts  the text of each part, by its bytes
  */
 
 /** Frames that pass quicker than this, in seconds, are told together. */
@@ -225,7 +226,7 @@ export class FilmView {
     for (const [category, { row: part, fill, size }] of this.#parts) {
       const bytes = frame.parts[category] ?? 0;
       fill.style.transform = `scaleX(${bytes / this.#largest})`;
-      const text = this.size(bytes);
+      const text = film.parts[String(bytes)] ?? "";
       if (size.textContent !== text) size.textContent = text;
       const touched = category === frame.category ? (frame.change < 0 ? "freed" : "taken") : "";
       if (part.dataset.touched !== touched) part.dataset.touched = touched;

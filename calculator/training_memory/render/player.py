@@ -11,17 +11,20 @@ from collections.abc import Iterator, Sequence
 from ..axis import WIDE
 from ..categories import CATEGORIES, Category
 from ..events import Phase
-from ..frames import Film, kind_of
+from ..frames import Film, column, kind_of
 from ..records import dataclass
 from ..units import show_bytes
 from .answer import RECOMPUTED, an, label
 from .area import TALL, areas, bands, is_near, stairs, top_of
 from .scale import scale
+from .sizes import Show
 from .svg import escape, share, swatch
 from .words import MEANING
 
 #: Begins every id; the swatches' patterns, one set for the page, have no more than this.
 PREFIX = "film"
+#: Level lines nearer than this part of the height would write over each other.
+_APART = 20
 #: Stretches of phases above which they are told in one sentence, being too thin to name.
 _BANDS = 6
 
@@ -100,7 +103,11 @@ def title(film: Film) -> str:
 
 def _marks(film: Film, top: int, *, binary: bool) -> str:
     return "".join(
-        (*_grid(top, binary=binary), *capacity_line(film, top), *_peak(film, top, binary=binary))
+        (
+            *_grid(film, top, binary=binary),
+            *capacity_line(film, top),
+            *_peak(film, top, binary=binary),
+        )
     )
 
 
@@ -109,20 +116,25 @@ def up(size: int, top: int) -> str:
     return share(top - size, top)
 
 
-def _grid(top: int, *, binary: bool) -> Iterator[str]:
+def _grid(film: Film, top: int, *, binary: bool) -> Iterator[str]:
+    """Level lines at round sizes, but for those that other lines stand in for."""
+    others = (film.estimate.worst.peak_bytes, film.estimate.capacity_bytes or 0)
     for size, words in scale(top, binary=binary, most=4).ticks[1:]:
+        if any(_APART * abs(size - other) < top for other in others):
+            continue
         y = up(size, top)
         yield f'<line class="film-grid" x1="0" x2="100%" y1="{y}" y2="{y}"/>'
         yield f'<text class="film-tick" x="100%" y="{y}" dx="-4" dy="-4">{words}</text>'
 
 
-def capacity_line(film: Film, top: int) -> Iterator[str]:
+def capacity_line(film: Film, top: int, *, below: bool = False) -> Iterator[str]:
     """The GPU's memory as a line with its name, where it is not far above the curve."""
     gpu = film.estimate.run.gpu
     if gpu is not None and is_near(film.estimate.worst.peak_bytes, gpu.memory_bytes):
         y = up(gpu.memory_bytes, top)
+        dy = 13 if below else -5
         yield f'<line class="film-capacity" x1="0" x2="100%" y1="{y}" y2="{y}"/>'
-        yield f'<text class="film-gpu" x="0" y="{y}" dx="6" dy="-5">{escape(gpu.name)}</text>'
+        yield f'<text class="film-gpu" x="0" y="{y}" dx="6" dy="{dy}">{escape(gpu.name)}</text>'
 
 
 def _peak(film: Film, top: int, *, binary: bool) -> Iterator[str]:
@@ -194,9 +206,8 @@ def _now(film: Film, largest: int, *, binary: bool, prefix: str) -> str:
         for category in CATEGORIES
         if any(frame.parts[category.place] for frame in film.frames)
     ]
-    rows = "".join(
-        _part(category, first.parts[category.place], binary=binary) for category in there
-    )
+    show = column(film, binary=binary)
+    rows = "".join(_part(category, first.parts[category.place], show) for category in there)
     return (
         f'<section class="film-now" aria-labelledby="{prefix}-title" data-largest="{largest}">'
         f'<p class="film-title" aria-hidden="true">{escape(title(film))}</p>'
@@ -219,13 +230,13 @@ def _fit(film: Film) -> str:
     )
 
 
-def _part(category: Category, size: int, *, binary: bool) -> str:
+def _part(category: Category, size: int, show: Show) -> str:
     return (
         f'<tr data-category="{category.place}"><th scope="row" title="{escape(MEANING[category])}">'
         f"{swatch(category, PREFIX)} {category.heading}</th>"
         '<td><span class="film-bar" aria-hidden="true">'
         f'<span class="film-fill" data-kind="{category}"></span></span>'
-        f'<span class="film-size">{show_bytes(size, binary=binary)}</span></td></tr>'
+        f'<span class="film-size">{show(size)}</span></td></tr>'
     )
 
 

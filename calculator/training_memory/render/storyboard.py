@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..axis import WIDE
+from ..events import Phase
 from ..frames import Film, kind_of
 from ..stills import Still, stills
 from ..units import show_bytes
@@ -20,7 +21,10 @@ def storyboard(film: Film, *, binary: bool = False) -> str:
     """
     top = shared_top([film])
     places = {point.at: frame.x for point, frame in zip(film.points, film.frames, strict=True)}
-    points = list(turning(film.points))
+    bends = {point.at for point in turning(film.points)}
+    points = [
+        point for point in film.points if point.at in bends or point.event.phase is Phase.BEFORE
+    ]
     corners = list(stairs(points, [places[point.at] for point in points]))
     curve = "".join(areas(corners, top))
     items = "".join(_item(film, still, curve, top, binary=binary) for still in stills(film))
@@ -47,7 +51,7 @@ def _item(film: Film, still: Still, curve: str, top: int, *, binary: bool) -> st
 
 
 def _picture(film: Film, still: Still, curve: str, top: int) -> str:
-    """The whole curve, what is still to come shaded, and the moment marked."""
+    """The whole curve, what is still to come shaded, and where the moment ends marked."""
     return (
         '<svg class="still-picture" aria-hidden="true">'
         f'<svg viewBox="0 0 {WIDE} {TALL}" preserveAspectRatio="none">{curve}</svg>'
@@ -56,12 +60,12 @@ def _picture(film: Film, still: Still, curve: str, top: int) -> str:
 
 
 def _marks(film: Film, still: Still, top: int) -> Iterator[str]:
-    frame = film.frames[still.frame]
-    x = share(frame.x, WIDE)
+    frame, after = film.frames[still.frame], film.frames[still.frame + 1 : still.frame + 2]
+    end = after[0].x if after else WIDE
+    x = share(end, WIDE)
     yield (
-        f'<rect class="film-veil" x="{x}" y="0" width="{share(WIDE - frame.x, WIDE)}" '
-        'height="100%"/>'
+        f'<rect class="film-veil" x="{x}" y="0" width="{share(WIDE - end, WIDE)}" height="100%"/>'
     )
     yield f'<line class="film-line" x1="{x}" x2="{x}" y1="0" y2="100%"/>'
-    yield from capacity_line(film, top)
+    yield from capacity_line(film, top, below=True)
     yield f'<circle class="film-top" cx="{x}" cy="{up(frame.total, top)}" r="5"/>'

@@ -1,7 +1,7 @@
 """The textbook's layer: a GPT layer in 16-bit as Korthikanti et al. count it.
 
 "Reducing Activation Recomputation in Large Transformer Models", arXiv:2205.05198, §4.1. The rows
-follow its list; their sum is its equation 1, and with ``t`` its equations 2 to 4 and Table 2.
+follow its list; their sum is its equation 1, and with ``t`` its equations 2 and 4 and Table 2.
 """
 
 from __future__ import annotations

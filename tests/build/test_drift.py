@@ -166,8 +166,13 @@ def build_copy(root: Path, mutation: Mutation | None) -> Built:
 
 
 def words(page: str) -> str:
-    """The page's text, a space wherever a tag was, so that cells do not run together."""
+    """The page's text, a space wherever a tag was, so that cells do not run together.
+
+    Without the data of scripts: a film of a step holds hundreds of sizes, some of which happen to
+    be what another quantity was.
+    """
     (article,) = re.findall(r"<article\b.*</article>", page, re.DOTALL) or [""]
+    article = re.sub(r"<script\b.*?</script>", " ", article, flags=re.DOTALL)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", article)))
 
 

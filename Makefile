@@ -82,7 +82,7 @@ $(DEV_TOOLS): requirements/dev.txt | $(VENV)/bin/python
 
 $(NPM_TOOLS): package-lock.json package.json .npmrc
 	@command -v npm >/dev/null || { \
-	  echo "npm is needed (Node.js 18 or newer brings it): apt-get install nodejs npm," \
+	  echo "npm is needed (Node.js 20 or newer brings it): apt-get install nodejs npm," \
 	       "brew install node, or https://nodejs.org/" >&2; exit 1; }
 	npm ci --no-progress --loglevel=error
 	@touch $@

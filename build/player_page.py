@@ -12,20 +12,22 @@ from training_memory.film_door import pair
 from training_memory.frames import to_json
 from training_memory.presets import FIRST
 from training_memory.render import form
+from training_memory.render.answer import described
 from training_memory.render.fields import BY_NAME
 from training_memory.render.player import PREFIX, panels
 from training_memory.render.storyboard import storyboard
 from training_memory.render.svg import escape, patterns
+from training_memory.run import Run
 
-#: The choices that stand over the player, by their names in a run.
-FIELDS = ("model", "sequence", "micro_batch", "micro_batches", "recompute")
+#: The choices of another run, by their names in a run.
+FIELDS = ("model", "sequence", "micro_batch", "micro_batches", "recipe", "recompute", "gpu")
 
 #: What the second run does about recomputation, as its choice says it.
 _BESIDE = {
-    "": "No second run",
-    Recompute.NONE: "Nothing recomputed",
-    Recompute.SELECTIVE: "Selective recomputation",
-    Recompute.FULL: "Full recomputation",
+    "": "no second run",
+    Recompute.NONE: "nothing recomputed",
+    Recompute.SELECTIVE: "selective recomputation",
+    Recompute.FULL: "full recomputation",
 }
 
 #: How fast it plays, as times the speed at which Python lays a film out.
@@ -54,7 +56,7 @@ def step_player(preset: str = FIRST, *, beside: str = Recompute.FULL) -> str:
         f'<section class="tm player" id="{PREFIX}" aria-label="The step, to play" data-count="1" '
         f'data-state="{escape(controls.address(shown))}" data-second="{beside}" '
         f'data-python="{escape(python)}">'
-        f"{patterns(PREFIX)}{_form(form.shown(run))}"
+        f"{patterns(PREFIX)}{_form(run)}"
         f'<div class="player-screen"><div class="player-stages" data-part="stages">{drawn.stages}'
         f"</div>{_RANGE}{_controls()}"
         f'<div class="player-nows" data-part="nows">{drawn.nows}</div>'
@@ -67,23 +69,19 @@ def step_player(preset: str = FIRST, *, beside: str = Recompute.FULL) -> str:
     return html
 
 
-def _form(values: dict[str, str]) -> str:
+def _form(run: Run) -> str:
+    """The choice of another run, folded: the film comes first."""
     size = units.show_bytes(calculator_page.runtime_data()["size"])
-    options = "".join(
-        f'<option value="{value}">{words}</option>' for value, words in _BESIDE.items()
-    )
-    name = f"{PREFIX}-beside"
+    fields = tuple(BY_NAME[name] for name in FIELDS)
     return (
-        f'<form class="player-form" id="{PREFIX}-form" autocomplete="off" '
-        'aria-label="The run">'
+        '<details class="tm-fold player-run"><summary><b>Another run</b> '
+        f'<span data-summary="run">{escape(described(run))}</span></summary>'
+        f'<form class="player-form" id="{PREFIX}-form" autocomplete="off" aria-label="The run">'
         '<fieldset disabled><legend class="tm-hidden">The run</legend><div class="tm-fields">'
-        f"{form.drawn(tuple(BY_NAME[one] for one in FIELDS), values, PREFIX)}"
-        f'<div class="tm-field" data-field="beside"><div class="tm-label">'
-        f'<label for="{name}">Beside it</label></div>'
-        f'<select id="{name}" name="beside" aria-describedby="{name}-note">{options}</select>'
-        f'<p class="tm-note" id="{name}-note"></p></div></div></fieldset></form>'
-        '<p class="tm-status"><span role="status" data-said>Another run is made by Python in '
-        f"this page: your first change loads it, {size}, once.</span>"
+        f"{form.drawn(fields, form.shown(run), PREFIX)}</div></fieldset></form>"
+        f'<p class="tm-note">Another run is made by Python in this page: your first change loads '
+        f"it, {size}, once.</p></details>"
+        '<p class="tm-status"><span role="status" data-said></span>'
         '<span data-progress aria-hidden="true"></span></p>'
     )
 
@@ -99,6 +97,9 @@ def _controls() -> str:
         f'<option value="{value}"{" selected" if value == "1" else ""}>{words}</option>'
         for value, words in _SPEEDS.items()
     )
+    besides = "".join(
+        f'<option value="{value}">{words}</option>' for value, words in _BESIDE.items()
+    )
     return (
         '<div class="player-controls" role="group" aria-label="Play">'
         f'<button type="button" class="player-play" data-do="play" disabled>'
@@ -109,8 +110,9 @@ def _controls() -> str:
         f"{_icon('', 'M10 0L3 5L10 10ZM0 0H2V10H0Z')}<span>Back</span></button>"
         '<button type="button" data-do="forward" disabled>'
         f"{_icon('', 'M0 0L7 5L0 10ZM8 0H10V10H8Z')}<span>Forward</span></button>"
-        '<label class="player-speeds">Speed <select class="player-speed" disabled>'
-        f"{speeds}</select></label></div>"
+        '<label class="player-speeds"><span>Speed</span> <select class="player-speed" disabled>'
+        f'{speeds}</select></label><label class="player-beside"><span>Beside it</span> '
+        f'<select name="beside" form="{PREFIX}-form" disabled>{besides}</select></label></div>'
     )
 
 

@@ -16,6 +16,7 @@ from .errors import InputError
 from .estimate import estimate
 from .frames import Film, film, to_json
 from .render import form
+from .render.answer import described
 from .render.player import panels
 from .render.storyboard import storyboard
 
@@ -41,7 +42,7 @@ def answer(request: Mapping[str, Any], state: State) -> dict[str, object]:
         },
         "fields": form.shown(run),
         "notes": {},
-        "summaries": {},
+        "summaries": {"run": described(run)},
         "text": {},
         "state": controls.address(shown),
     }

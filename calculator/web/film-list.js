@@ -16,6 +16,8 @@ export class FilmList {
   #buttons = new Map();
   /** @type {HTMLElement | undefined} */
   #current;
+  /** The frame that is marked, unless rows opened or closed since. */
+  #marked = -1;
 
   /**
    * @typedef {{row: number} | {frame: number}} Entry
@@ -108,12 +110,14 @@ export class FilmList {
       item.append(list);
     }
     /** @type {HTMLElement} */ (list).hidden = expanded;
+    this.#marked = -1;
     this.mark();
   }
 
   /** Mark the entry of the current moment, or of the closed row that it is in. */
   mark() {
-    if (!this.#view.list.open) return;
+    if (!this.#view.list.open || this.#marked === this.#view.index) return;
+    this.#marked = this.#view.index;
     let found = this.#visible(`frame ${this.#view.index}`);
     let row = this.#view.frame(this.#view.index).row;
     while (found === undefined && row >= 0) {

@@ -43,6 +43,14 @@ def _sequences(run: Run) -> str:
     return f"{each} in each of {run.micro_batches:,} micro-batches"
 
 
+def described(run: Run) -> str:
+    """The run in a line: model, tokens, batch, recipe and recomputation."""
+    return (
+        f"{label(run)} at {run.sequence:,} tokens, {_sequences(run)}, {run.recipe.name}, "
+        f"{RECOMPUTED[run.recompute]}"
+    )
+
+
 def answer(estimate: Estimate, *, binary: bool = False) -> str:
     """Two or three sentences: what the run needs, against which GPU, and when."""
     run, worst = estimate.run, estimate.worst
@@ -51,10 +59,7 @@ def answer(estimate: Estimate, *, binary: bool = False) -> str:
         need += f" on each of {run.layout.gpus:,} GPUs"
         if run.layout.pipeline > 1:
             need = need.replace("each of", "the fullest of")
-    said = (
-        f"{label(run)} at {run.sequence:,} tokens, {_sequences(run)}, {run.recipe.name}, "
-        f"{RECOMPUTED[run.recompute]}, needs {need}"
-    )
+    said = f"{described(run)}, needs {need}"
     return f"{said}{_against(estimate, binary=binary)}. The peak comes {worst.peak_moment}."
 
 

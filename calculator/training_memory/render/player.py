@@ -40,7 +40,10 @@ class Panels:
 def panels(films: Sequence[Film], *, binary: bool = False) -> Panels:
     """Each film's curve, on one scale, and its caption, parts and list."""
     top = shared_top(films)
-    largest = max(max(frame.parts) for film in films for frame in film.frames)
+    largest = [
+        max(frame.parts[category.place] for film in films for frame in film.frames)
+        for category in CATEGORIES
+    ]
     return Panels(
         stages="".join(
             _stage(film, top, binary=binary, prefix=f"{PREFIX}-{number}")
@@ -198,18 +201,20 @@ def _spoken(film: Film, *, binary: bool) -> str:
     return f"Memory over one training step: {said}. The peak, {peak}, comes {worst.peak_moment}."
 
 
-def _now(film: Film, largest: int, *, binary: bool, prefix: str) -> str:
-    """What is in memory at the current moment, kind by kind, and the step as a list."""
-    first = film.frames[0]
-    there = [
-        category
+def _now(film: Film, largest: Sequence[int], *, binary: bool, prefix: str) -> str:
+    """What is in memory at the current moment, kind by kind, and the step as a list.
+
+    ``largest`` are the most that each kind comes to in any of the films: what stays at nothing is
+    left out of all, so that rows beside each other are of one kind.
+    """
+    first, show = film.frames[0], column(film, binary=binary)
+    rows = "".join(
+        _part(category, first.parts[category.place], show)
         for category in CATEGORIES
-        if any(frame.parts[category.place] for frame in film.frames)
-    ]
-    show = column(film, binary=binary)
-    rows = "".join(_part(category, first.parts[category.place], show) for category in there)
+        if largest[category.place]
+    )
     return (
-        f'<section class="film-now" aria-labelledby="{prefix}-title" data-largest="{largest}">'
+        f'<section class="film-now" aria-labelledby="{prefix}-title" data-largest="{max(largest)}">'
         f'<p class="film-title" aria-hidden="true">{escape(title(film))}</p>'
         '<table class="film-parts"><caption>In memory now</caption><thead><tr>'
         '<th scope="col">Kind</th><th scope="col">Size</th></tr></thead>'

@@ -9,7 +9,7 @@ import runtime
 from places import RUNTIME
 from training_memory import controls, units
 from training_memory.presets import FIRST
-from training_memory.render import page
+from training_memory.render import page, small
 
 # Python-Markdown hands a block of HTML through as long as no blank line ends it.
 _BLANK = re.compile(r"\n\s*\n")
@@ -42,6 +42,19 @@ def calculator(preset: str = FIRST, *, name: str = "tm") -> str:
         runtime=data,
         size=units.show_bytes(data["size"]),
     )
+    return _whole(html)
+
+
+def small_calculator(name: str, label: str, fields: list[str], **run: object) -> str:
+    """A small live view of a run with the controls called ``fields``; ``name`` begins its ids.
+
+    Raises the calculator's ``InputErrors`` for a run that cannot be, ``ValueError`` for a name that
+    is no control, and as :func:`runtime_data`.
+    """
+    return _whole(small.small(run, fields, prefix=name, label=label, runtime=runtime_data()))
+
+
+def _whole(html: str) -> str:
     if _BLANK.search(html):
         raise ValueError("the calculator's HTML has a blank line, at which Markdown would cut it")
     return html

@@ -18,6 +18,7 @@ from .estimate import Estimate, estimate
 from .render import form
 from .render.advice import advice
 from .render.result import parts
+from .run import Run
 
 
 def answer(request_json: str) -> str:
@@ -32,6 +33,17 @@ def answer(request_json: str) -> str:
     except InputError as error:
         found = _refused([error], stepped)
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+
+def _shortened(request: Mapping[str, Any], run: Run) -> dict[str, str]:
+    """Says that a model just chosen ended the sequence where its learned positions end."""
+    chosen = request.get("set", {})
+    if "model" not in chosen or "sequence" in chosen or not run.model.positions:
+        return {}
+    before = controls.parse(request.get("state", "")).get("sequence", run.sequence)
+    if before == str(run.sequence) or run.sequence != run.model.positions:
+        return {}
+    return {"sequence": f"as far as {run.model.name}'s learned positions go"}
 
 
 def _film(request: Mapping[str, Any], asked: controls.State) -> dict[str, object]:
@@ -60,7 +72,7 @@ def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, obje
         "text": _texts(made, state),
         "summaries": form.summaries(run),
         "fields": {**form.shown(run), controls.UNITS: controls.UNIT_NAMES[binary]},
-        "notes": form.notes(run, binary=binary),
+        "notes": {**form.notes(run, binary=binary), **_shortened(request, run)},
         "state": controls.address(state),
     }
 

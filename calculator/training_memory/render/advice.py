@@ -35,7 +35,7 @@ def advice(estimate: Estimate, *, binary: bool = False) -> str:
         else ""
     )
     return (
-        f'<h3 class="tm-heading">What would make it fit</h3><p class="tm-caption">{words}</p>'
+        f'<p class="tm-heading">What would make it fit</p><p class="tm-caption">{words}</p>'
         f"{_list(found[:_OPEN], binary=binary)}{more}"
     )
 

@@ -40,6 +40,7 @@ def bar(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> str:
         *(_capacity(estimate, top, near=near) if capacity is not None else ()),
         _line("peak", worst.peak_bytes, top, 24),
         _label(f"Peak {show(worst.peak_bytes)}", worst.peak_bytes, top, 34),
+        *_labels(worst, top, show),
     ]
     return (
         f'<svg class="tm-bar" width="100%" height="{HEIGHT}" role="img" '
@@ -69,9 +70,16 @@ def _segments(on: RankEstimate, top: int, show: Show, prefix: str) -> Iterator[s
         # Empty segments are drawn as well: the next answer then moves what is there.
         yield (
             f'<g class="tm-segment"><title>{category.heading}: {value}</title>'
-            f'<rect class="tm-{category}" {place}/>{pattern}'
-            f"{_inside(category, value, start, size, top)}</g>"
+            f'<rect class="tm-{category}" {place}/>{pattern}</g>'
         )
+        start += size
+
+
+def _labels(on: RankEstimate, top: int, show: Show) -> Iterator[str]:
+    """What stands within the segments, above the lines that cross them."""
+    start = 0
+    for category, size in on.totals.items():
+        yield f"<g>{_inside(category, show(size), start, size, top)}</g>"
         start += size
 
 

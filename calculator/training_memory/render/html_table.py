@@ -38,10 +38,16 @@ def table(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> st
         f'<tbody role="rowgroup">{rows}</tbody>'
         '<tfoot role="rowgroup"><tr role="row"><th role="rowheader" scope="row">All together</th>'
         f"{_size(show(together))}{_size(show(estimate.worst.peak_bytes))}"
-        '<td role="cell" class="tm-how">The peak is less than the sum where not everything is in '
-        "memory at once.</td></tr></tfoot></table>"
+        f'<td role="cell" class="tm-how">{_when(together, estimate.worst.peak_bytes)}</td>'
+        "</tr></tfoot></table>"
         f"{_symbols(entries)}"
     )
+
+
+def _when(together: int, peak: int) -> str:
+    if together == peak:
+        return "At the peak everything is in memory at once."
+    return "At the peak not everything is in memory at once."
 
 
 def _rows(run: Run, entry: Entry, show: Show, *, binary: bool, prefix: str) -> Iterator[str]:

@@ -36,13 +36,11 @@ def calculator(
         f'<section class="tm" id="{prefix}" aria-label="{escape(label)}" '
         f'data-state="{escape(address(shown))}"{_runtime(runtime)}>'
         f'{patterns(prefix)}<div class="tm-body">'
-        f'<div class="tm-answer"><output class="tm-sentence" id="{prefix}-answer" '
-        f'for="{prefix}-form" tabindex="-1" aria-live="polite" aria-atomic="true" '
-        f'data-part="answer">'
-        f"{made['answer']}</output>"
+        f'<output class="tm-sentence" id="{prefix}-answer" for="{prefix}-form" tabindex="-1" '
+        f'aria-live="polite" aria-atomic="true" data-part="answer">{made["answer"]}</output>'
         f'<p class="tm-stand" data-part="verdict">{made["verdict"]}</p>'
         f'<p class="tm-status"><span role="status" data-said>{_status(size)}</span>'
-        '<span data-progress aria-hidden="true"></span></p></div>'
+        '<span data-progress aria-hidden="true"></span></p>'
         f"{form(run, shown, prefix=prefix)}"
         f'<div class="tm-result">{_units(prefix)}'
         f'<figure class="tm-figure" data-part="bar">{made["bar"]}</figure>'

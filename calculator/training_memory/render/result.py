@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..estimate import Estimate
 from ..units import show_bytes
 from .answer import answer
@@ -11,8 +13,7 @@ from .split import split
 from .step import step
 from .svg import escape
 
-#: The parts in the order in which they stand, the answer first.
-PARTS = ("answer", "verdict", "bar", "step", "split", "table", "omitted")
+_SIZE = re.compile(r"(\d) ([kMGT]i?B)\b")
 
 
 def parts(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> dict[str, str]:
@@ -32,7 +33,12 @@ def sentence(estimate: Estimate, *, binary: bool = False) -> str:
     """The answer's sentences, with the number that is the answer marked."""
     said = escape(answer(estimate, binary=binary))
     needed = show_bytes(estimate.worst.peak_bytes, binary=binary)
-    return said.replace(f"needs {needed}", f"needs <strong>{needed}</strong>", 1)
+    return unbroken(said.replace(f"needs {needed}", f"needs <strong>{needed}</strong>", 1))
+
+
+def unbroken(words: str) -> str:
+    """The same words with their sizes kept on one line each."""
+    return _SIZE.sub("\\1\u00a0\\2", words)
 
 
 def verdict(estimate: Estimate, *, binary: bool = False) -> str:
@@ -43,8 +49,9 @@ def verdict(estimate: Estimate, *, binary: bool = False) -> str:
     size = show_bytes(abs(room), binary=binary)
     if room < 0:
         words = f"<b>Does not fit</b> {size} too much for {_the(gpu.name)}"
-        return f'<span class="tm-verdict tm-too-much">{words}</span>'
-    return f'<span class="tm-verdict tm-fits"><b>Fits</b> {size} of {_the(gpu.name)} left</span>'
+        return unbroken(f'<span class="tm-verdict tm-too-much">{words}</span>')
+    words = f"<b>Fits</b> {size} of {_the(gpu.name)} left"
+    return unbroken(f'<span class="tm-verdict tm-fits">{words}</span>')
 
 
 def _the(name: str) -> str:

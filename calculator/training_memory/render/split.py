@@ -8,13 +8,13 @@ from ..categories import Category
 from ..estimate import Estimate
 from ..run import Run
 from ..units import show_bytes
-from .svg import escape, text
+from .svg import escape, swatch, text
 
 # Cells that are drawn; of more, the first and the last with the number left out between them.
 _REPLICAS, _STAGES, _SHARDS = 4, 8, 8
-_CELL, _GAP = 18, 3
+_CELL, _GAP = 26, 4
 # The width of a stage's name beside its row.
-_NAMES = 84
+_NAMES = 88
 
 
 def split(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> str:
@@ -23,12 +23,24 @@ def split(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> st
     if run.layout.gpus == 1:
         return ""
     return (
-        '<h3 class="tm-heading">What each GPU holds</h3>'
+        '<p class="tm-heading">What each GPU holds</p>'
         f'<figure class="tm-split"><div class="tm-gpus" role="img" '
         f'aria-label="{escape(_spoken(run))}">{_replicas(run)}</div>'
-        f'<figcaption class="tm-caption"><ul>{"".join(_sentences(run))}</ul></figcaption></figure>'
+        f'<figcaption class="tm-caption">{_columns(prefix)}'
+        f"<ul>{''.join(_sentences(run))}</ul></figcaption></figure>"
         f"{_kinds(estimate, binary=binary) if len(estimate.ranks) > 1 else ''}"
     )
+
+
+def _columns(prefix: str) -> str:
+    """What the columns in each GPU stand for."""
+    named = (
+        (Category.WEIGHTS, "weights"),
+        (Category.GRADIENTS, "gradients"),
+        (Category.OPTIMIZER, "optimizer states"),
+    )
+    items = "".join(f"<li>{swatch(category, prefix)} {words}</li>" for category, words in named)
+    return f'<ul class="tm-columns" aria-label="The columns in each GPU">{items}</ul>'
 
 
 def _kept(count: int, most: int) -> list[int | None]:
@@ -60,20 +72,20 @@ def _replica(run: Run, replica: int) -> str:
         y = row * (_CELL + _GAP)
         if left:
             name = "⋮" if stage is None else _layers(run, stage)
-            cells += text(name, x="0", y=y + 13, css="tm-tick-label")
+            cells += text(name, x="0", y=y + 17, css="tm-tick-label")
         for column, shard in enumerate(shards):
             x = left + column * (_CELL + _GAP)
             if stage is None or shard is None:
                 mark = "⋮" if stage is None else "…"
                 middle = str(x + _CELL // 2)
-                cells += text(mark, x=middle, y=y + 13, css="tm-tick-label", anchor="middle")
+                cells += text(mark, x=middle, y=y + 17, css="tm-tick-label", anchor="middle")
             else:
                 cells += _gpu(run, replica, x, y)
     name = f"replica {replica + 1:,}" if layout.data > 1 else ""
     return (
         f'<span class="tm-replica"><svg width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" aria-hidden="true">{cells}</svg>'
-        f'<span class="tm-replica-name">{name}</span></span>'
+        f"<span>{name}</span></span>"
     )
 
 
@@ -86,27 +98,30 @@ def _layers(run: Run, stage: int) -> str:
 
 
 def _gpu(run: Run, replica: int, x: int, y: int) -> str:
-    """One GPU; what it holds of the states is filled, as a share of its height for ZeRO."""
+    """One GPU, with a column each for weights, gradients and the optimizer's states.
+
+    What other replicas hold instead of it is pale; the share it holds moves down from one replica
+    to the next.
+    """
     layout = run.layout
-    found = f'<rect class="tm-gpu" x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" rx="2"/>'
-    # A column for each kind of state: weights, gradients, and the optimizer's.
-    kinds = (
+    columns = (
         (Category.WEIGHTS, layout.zero >= 3),
         (Category.GRADIENTS, layout.zero >= 2),
         (Category.OPTIMIZER, layout.zero >= 1),
     )
-    inner = _CELL - 4
-    for place, (category, shared) in enumerate(kinds):
+    inner, wide = _CELL - 4, (_CELL - 4 - 2 * 2) // 3
+    found = f'<rect class="tm-gpu" x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" rx="2"/>'
+    for place, (category, shared) in enumerate(columns):
+        across = f'class="tm-{category}" x="{x + 2 + place * (wide + 2)}" width="{wide}"'
         height, top = inner, 0
         if shared and layout.data > 1:
-            drawn = min(layout.data, inner // 2)
-            height = max(2, inner // drawn)
-            top = replica % drawn * inner // drawn
-        left = x + 2 + place * 5
-        found += (
-            f'<rect class="tm-{category}" x="{left}" y="{y + 2 + top}" '
-            f'width="4" height="{height}"/>'
-        )
+            # A share too thin to be seen is drawn thicker; the first still lies at the top and the
+            # last at the bottom.
+            height = max(3, inner // layout.data)
+            top = replica * (inner - height) // (layout.data - 1)
+            pale = across.replace('class="', 'class="tm-elsewhere ')
+            found += f'<rect {pale} y="{y + 2}" height="{inner}"/>'
+        found += f'<rect {across} y="{y + 2 + top}" height="{height}"/>'
     return found
 
 

@@ -16,7 +16,7 @@ from .scale import scale
 from .svg import escape, share, text
 
 #: Points asked of a long step; more could not be told apart.
-_MOST = 600
+_MOST = 1000
 #: Bands above which the phases are told in one sentence, since they would be too thin to name.
 _BANDS = 6
 

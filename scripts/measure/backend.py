@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -37,8 +39,8 @@ torch.cuda.get_device_capability = lambda *_args: (9, 0)
 logging.getLogger("transformers").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", module="torch")
 
-# On fake tensors PyTorch lets only bfloat16 through a grouped product of matrices; the kernel itself
-# takes 32 bits too (aten/src/ATen/native/cuda/GroupedBlas.cpp), and allocates only its result.
+# On fake tensors PyTorch lets only bfloat16 through a grouped product of matrices; the kernel
+# takes 32 bits too (aten/src/ATen/native/GroupedMMUtils.h), and allocates only its result.
 _meta: Any = import_module("torch._meta_registrations")
 _grouped_product = _meta._meta_grouped_mm_common
 
@@ -69,6 +71,23 @@ def dtype_name(dtype: Any) -> str:
     return DTYPES.get(dtype) or str(dtype).removeprefix("torch.")
 
 
-def fake_mode() -> Any:
-    """A context in which new tensors have shapes and no data."""
-    return fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
+class _AnyValue(python_dispatch.TorchDispatchMode):  # type: ignore[misc, unused-ignore]
+    """Answers 1.0 where a program asks a fake tensor for its value.
+
+    Adafactor does, to scale its step. What it allocates does not depend on the answer.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            return func(*args, **(kwargs or {}))
+        except fake_tensor.DataDependentOutputException:
+            if func is not torch.ops.aten._local_scalar_dense.default:
+                raise
+            return 1.0
+
+
+@contextmanager
+def fake_mode() -> Iterator[None]:
+    """New tensors have shapes and no data."""
+    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True), _AnyValue():
+        yield

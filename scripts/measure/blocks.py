@@ -70,9 +70,7 @@ FAMILIES = (
     # transformers gives Gemma 2 eager attention alone: PyTorch's kernels cannot cap the scores.
     Family(name="gemma2", model="gemma-2-2b", wide_heads=True, attentions=("eager",)),
     Family(name="gemma3", model="gemma-3-1b", wide_heads=True),
-    Family(
-        name="mixtral", model="mixtral-8x7b", extra=(("experts", 4), ("experts_per_token", 2))
-    ),
+    Family(name="mixtral", model="mixtral-8x7b", extra=(("experts", 4), ("experts_per_token", 2))),
     Family(name="phi3", model="phi-3-mini"),
 )
 

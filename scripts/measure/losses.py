@@ -28,9 +28,7 @@ class ChunkedLoss(nn.Module):  # type: ignore[misc, unused-ignore]
         """The mean loss over the tokens that have a target."""
         rows, targets = hidden.flatten(0, 1), shifted(labels)
         total = torch.zeros((), dtype=torch.float32, device=rows.device)
-        for part, wanted in zip(
-            rows.split(CHUNK_TOKENS), targets.split(CHUNK_TOKENS), strict=True
-        ):
+        for part, wanted in zip(rows.split(CHUNK_TOKENS), targets.split(CHUNK_TOKENS), strict=True):
             total = total + run_again(self._chunk, part, head, wanted)
         return total / (targets != IGNORED).sum()
 

@@ -13,7 +13,7 @@ from .backend import torch
 
 
 def class_names(model: Model) -> tuple[str, str]:
-    """transformers' configuration and causal language model classes for a shape."""
+    """The configuration and the causal language model class of transformers for a shape."""
     match model.family:
         case "gpt":
             stem = "GPT2"
@@ -78,9 +78,7 @@ def config_values(model: Model, *, attention: str) -> dict[str, Any]:
     return values
 
 
-def build(
-    model: Model, *, implementation: str, attention: str, dtype: Any, device: str
-) -> Any:
+def build(model: Model, *, implementation: str, attention: str, dtype: Any, device: str) -> Any:
     """The model in training mode, its weights in ``dtype``."""
     with default_dtype(dtype), torch.device(device):
         if implementation == "torchtitan":
@@ -105,7 +103,7 @@ def _ask_no_values() -> None:
     It looks into the position numbers for several documents packed in one row. Fake tensors have no
     values, and for fear of what it cannot see it would build a whole mask, which rules flash out.
     """
-    masks = import_module("transformers.masking_utils")
+    masks: Any = import_module("transformers.masking_utils")
     masks.find_packed_sequence_indices = lambda position_ids: None
 
 

@@ -90,10 +90,6 @@ class Modules:
                 inner = span
         return inner.name if inner else ""
 
-    def forget(self) -> None:
-        """Forget past calls: a new forward pass numbers its nodes anew."""
-        self.spans.clear()
-
     def remove(self) -> None:
         """Stop following."""
         for handle in self.handles:

@@ -29,9 +29,7 @@ def make(kind: str, named: Iterable[tuple[str, Any]]) -> list[Any]:
             return [torch.optim.Adafactor(parameters, lr=RATE)]
         case "adafactor-hf":
             adafactor = import_module("transformers.optimization").Adafactor
-            return [
-                adafactor(parameters, lr=RATE, scale_parameter=False, relative_step=False)
-            ]
+            return [adafactor(parameters, lr=RATE, scale_parameter=False, relative_step=False)]
         case "muon":
             hidden = [p for name, p in named if p.ndim == 2 and not _is_vocabulary(name)]
             chosen = {id(p) for p in hidden}

@@ -64,8 +64,12 @@ def _wrap_attention(built: Any) -> None:
     def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> Any:
         own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
         function = modeling.ALL_ATTENTION_FUNCTIONS.get_interface(wrapped, own)
-        call = partial(function, module, attention_mask=mask, **options)
-        return run_again(call, query=query, key=key, value=value)
+
+        def core(query: Any, key: Any, value: Any) -> Any:
+            return function(module, query, key, value, mask, **options)
+
+        # By place: a checkpoint looks for a device, and so for autocast's state, in these alone.
+        return run_again(core, query, key, value)
 
     modeling.ALL_ATTENTION_FUNCTIONS.register(name, attention)
     masking.ALL_MASK_ATTENTION_FUNCTIONS.register(

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,14 @@ class Cache:
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self.folder, self.fresh = folder, fresh
         here = Path(__file__).parent
-        sources = [p for p in sorted(here.glob("*.*")) if p.name not in NOT_MEASURING]
+        sources = [
+            path
+            for path in sorted((*here.glob("*.py"), *here.glob("*.cpp")))
+            if path.name not in NOT_MEASURING
+        ]
         shapes = here.parents[1] / "calculator" / "training_memory" / "models.toml"
         self.made_of = [
-            *(path.read_text(encoding="utf-8") for path in (*sources, shapes) if path.is_file()),
+            *(path.read_text(encoding="utf-8") for path in (*sources, shapes)),
             *(importlib.metadata.version(package) for package in PACKAGES),
         ]
 
@@ -53,11 +58,9 @@ class Cache:
 
 def record_blocks(cache: Cache) -> None:
     """Take every layer apart and write both tables."""
-    from .saved import saved_tensors
-
     heads, tensors = [], []
     for number, (family, size, case) in enumerate(_shown(list(blocks.block_cases())), start=1):
-        found, _ = cache.get("block", case, lambda c=case: [asdict(t) for t in saved_tensors(c)])
+        found, _ = cache.get("block", case, partial(_block, case))
         block = f"B{number:03}"
         sums = {
             kind: sum(t["bytes"] for t in found if t["kind"] == kind)
@@ -92,7 +95,7 @@ def record_steps(cache: Cache) -> None:
     """Trace every step of the matrix and write both tables."""
     steps, peaks = [], []
     for number, case in enumerate(_shown(matrix.cases()), start=1):
-        found, _ = cache.get("step", case, lambda c=case: _step(c))
+        found, _ = cache.get("step", case, partial(_step, case))
         step = f"S{number:03}"
         highest = max(found["peaks"], key=lambda peak: peak["bytes"])
         steps.append(
@@ -109,9 +112,22 @@ def record_steps(cache: Cache) -> None:
     tables.write(tables.PEAKS, peaks)
 
 
+def _block(case: Case) -> list[dict[str, Any]]:
+    from .saved import saved_tensors
+
+    return [asdict(tensor) for tensor in saved_tensors(case)]
+
+
+def _real(case: Case) -> list[dict[str, Any]]:
+    from .real import compare
+
+    return [asdict(agreement) for agreement in compare(case)]
+
+
 def _step(case: Case) -> dict[str, Any]:
     from .places import place
     from .step import trace
+    from .storages import Category
 
     found = trace(case)
     peaks = []
@@ -127,7 +143,7 @@ def _step(case: Case) -> dict[str, Any]:
                 "operation": peak.operation.removeprefix("aten."),
                 "module": module,
                 "again": "yes" if peak.recomputing else "no",
-                **{f"{c}_bytes": peak.by_category.get(c, 0) for c in tables.CATEGORIES},
+                **{f"{c}_bytes": peak.by_category.get(c, 0) for c in Category},
             }
         )
     totals = {
@@ -141,11 +157,11 @@ def _step(case: Case) -> dict[str, Any]:
 
 def record_real(cache: Cache) -> None:
     """Run the small steps for real and write what each way of counting found."""
-    from .real import compare, real_cases
+    from .real import real_cases
 
     rows = []
     for number, case in enumerate(_shown(list(real_cases())), start=1):
-        found, _ = cache.get("real", case, lambda c=case: [asdict(a) for a in compare(c)])
+        found, _ = cache.get("real", case, partial(_real, case))
         rows += [
             {
                 **case.to_row(),

@@ -7,12 +7,11 @@ which node asked for which of its slots. Tensors that share a storage are one ro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import step as steps
-from .backend import Tensor, dtype_name, fake_mode, saved_tensors_hooks, torch
+from .backend import Tensor, dtype_name, fake_mode, saved_tensors_hooks
 from .case import Case
 from .modules import Modules, Node
 from .places import place
@@ -93,7 +92,7 @@ def saved_tensors(case: Case) -> list[SavedTensor]:
         with tracker:
             tracker.begin("forward")
             with saved_tensors_hooks(pack, unpack):
-                loss, logits = step.forward()
+                loss, _ = step.forward()
         modules.remove()
         needs: dict[int, list[tuple[str, str]]] = {}
         for node in _nodes(loss):

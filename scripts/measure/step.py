@@ -81,9 +81,7 @@ class Step:
     def precision(self) -> AbstractContextManager[Any]:
         """What the forward pass runs under."""
         if self.case.precision == "autocast":
-            context: AbstractContextManager[Any] = torch.autocast(
-                self.device, dtype=torch.bfloat16
-            )
+            context: AbstractContextManager[Any] = torch.autocast(self.device, dtype=torch.bfloat16)
             return context
         return nullcontext()
 
@@ -125,9 +123,10 @@ def trace(
         held: dict[str, int] = {}
 
         def begin(phase: str) -> None:
-            held[phase] = max(tracker.total, held.get(phase, 0))
-            if phase == "forward":
-                modules.spans.clear()
+            if phase != "step":
+                held[phase] = max(tracker.total, held.get(phase, 0))
+            # Of the step's two beginnings, only the first still holds nothing of its own.
+            held.setdefault(phase, tracker.total)
             tracker.begin(phase)
 
         persistent = tracker.total

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -131,9 +131,7 @@ class Tracker(python_dispatch.TorchDispatchMode):  # type: ignore[misc, unused-i
         """What is known of the tensor's storage."""
         return self._live.get(id(tensor.untyped_storage()))
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         name = str(func)
         if name in _NO_KERNEL:
@@ -216,14 +214,12 @@ class Classifier:
     vocabulary: int
     #: How many tokens the head may see at once: of a batch, or of a chunk.
     rows: frozenset[int]
-    weights: set[int] = field(default_factory=set)
 
     def __call__(self, tracker: Tracker, operation: str, tensor: Tensor, first: Any) -> Category:
         """The category of a storage that ``operation`` made from ``first`` and more."""
         shape = tensor.shape
-        if len(shape) > 1 and shape[-1] == self.vocabulary:
-            if tensor.numel() // self.vocabulary in self.rows:
-                return Category.LOGITS
+        if len(shape) > 1 and shape[-1] == self.vocabulary and self._rows(tensor) in self.rows:
+            return Category.LOGITS
         if tracker.phase in ("clip", "step"):
             return Category.STEP
         if operation.startswith("aten._to_copy") and first is not None:
@@ -233,6 +229,9 @@ class Classifier:
         if tracker.phase == "forward":
             return Category.ACTIVATIONS
         return Category.RECOMPUTED if tracker.recomputing else Category.BACKWARD
+
+    def _rows(self, tensor: Tensor) -> int:
+        return int(tensor.numel()) // self.vocabulary
 
 
 __all__ = ["Category", "Classifier", "Live", "Log", "Peak", "Tracker", "dtype_name", "tensors_in"]

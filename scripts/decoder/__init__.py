@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from .comparison import Cause, Comparison, Pair, compare
 from .count import Count, CountRow, count_kept, count_step
-from .gradients import Checked, gradient_check
+from .gradients import Checked, gradient_check, gradient_checks
 from .model import DECODER, Decoder, Shape
 from .tape import Moment, Tape
-from .training import train
+from .training import losses, train
 
 __all__ = [
     "DECODER",
@@ -30,5 +30,7 @@ __all__ = [
     "count_kept",
     "count_step",
     "gradient_check",
+    "gradient_checks",
+    "losses",
     "train",
 ]

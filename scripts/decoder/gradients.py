@@ -11,7 +11,7 @@ is off by about h⁴ from the curve and by about 10⁻¹⁶/h from rounding: h =
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import sqrt
 
@@ -51,10 +51,25 @@ def gradient_check(
     seed: int = 0,
     model: Decoder | None = None,
 ) -> list[Checked]:
-    """Check every parameter tensor: ``elements`` places drawn from each, or all of them with None.
+    """Every parameter tensor, checked; see :func:`gradient_checks`."""
+    return list(
+        gradient_checks(elements=elements, shape=shape, sequences=sequences, seed=seed, model=model)
+    )
 
-    Vectors (the norms' scales and shifts) are always checked whole. Without a ``model`` a new one
-    is made in which no tensor starts at a special value.
+
+def gradient_checks(
+    *,
+    elements: int | None = 8,
+    shape: Shape = DECODER,
+    sequences: int = 1,
+    seed: int = 0,
+    model: Decoder | None = None,
+) -> Iterator[Checked]:
+    """Check one parameter tensor after the other, each when it is asked for.
+
+    ``elements`` places are drawn from each, or all of them with None. Vectors (the norms' scales
+    and shifts) are always checked whole. Without a ``model`` a new one is made in which no tensor
+    starts at a special value.
     """
     source = random.Random(seed)
     decoder = model or Decoder(shape, seed=seed, settled=False)
@@ -66,7 +81,8 @@ def gradient_check(
     def loss() -> float:
         return decoder.forward(Tape(), inputs, targets)
 
-    return [_check(parameter, loss, elements, source) for parameter in decoder.parameters.values()]
+    for parameter in decoder.parameters.values():
+        yield _check(parameter, loss, elements, source)
 
 
 def _check(

@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from decoder import DECODER, Decoder, Shape, Tape, gradient_check, operations
+from decoder import DECODER, Decoder, Shape, Tape, gradient_check, gradient_checks, operations
 
 SMALL = Shape(layers=1, hidden=4, heads=2, ffn=6, sequence=3)
 
@@ -28,6 +28,27 @@ def test_every_element_agrees_in_a_smaller_decoder() -> None:
     checked = gradient_check(elements=None, shape=SMALL, sequences=2, seed=1)
     assert sum(row.elements for row in checked) == Decoder(SMALL).parameter_count
     assert max(row.max_relative_error for row in checked) < 1e-6
+
+
+def test_a_tensor_is_checked_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    forwards = 0
+    forward = Decoder.forward
+
+    def counted(model: Decoder, *rest: object) -> float:
+        nonlocal forwards
+        forwards += 1
+        return forward(model, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Decoder, "forward", counted)
+    checks = gradient_checks(elements=1, shape=SMALL)
+    assert forwards == 0
+    names = []
+    for row in checks:
+        names.append(row.tensor)
+        # One pass for the gradients, then four for each element and for the random direction.
+        assert forwards == 1 + 4 * (row.elements + 1)
+        forwards = 1
+    assert names == list(Decoder(SMALL).parameters)
 
 
 def test_the_check_leaves_the_parameters_as_they_were() -> None:

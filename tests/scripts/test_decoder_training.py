@@ -8,7 +8,7 @@ from math import log, sqrt
 
 import pytest
 
-from decoder import Shape, train
+from decoder import Shape, losses, train
 from decoder.__main__ import main
 from decoder.adam import Adam
 from decoder.data import ALPHABET, TEXT, decode, encode
@@ -28,6 +28,13 @@ def test_the_same_seed_gives_the_same_losses_and_each_is_told() -> None:
     assert told == list(enumerate(losses, start=1))
     assert losses == train(3, sequences=4, seed=7)
     assert losses != train(3, sequences=4, seed=8)
+
+
+def test_losses_can_be_asked_for_one_by_one() -> None:
+    one_by_one = losses(sequences=2, seed=3)
+    assert [next(one_by_one) for _ in range(3)] == train(3, sequences=2, seed=3)
+    with pytest.raises(ValueError, match=r"^vocabulary: 63 cannot be used"):
+        losses(shape=Shape(vocabulary=63))
 
 
 def test_a_vocabulary_too_small_for_the_text_is_refused() -> None:

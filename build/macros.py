@@ -18,6 +18,7 @@ import calculator_page  # noqa: E402
 import content  # noqa: E402
 import expressions  # noqa: E402
 import figures  # noqa: E402
+import gpu_page  # noqa: E402
 import licenses  # noqa: E402
 import mathematics  # noqa: E402
 import player_page  # noqa: E402
@@ -42,6 +43,8 @@ def define_env(env: Any) -> None:
         "formula": mathematics.formula,
         "calculator": calculator_page.calculator,
         "step_player": player_page.step_player,
+        "gpu_runs": gpu_page.gpu_runs,
+        "gpu_differences": gpu_page.gpu_differences,
         "concept_list": content.concept_list,
         "paper_cards": content.paper_cards,
         "figure": figures.figure,

@@ -55,7 +55,8 @@ def licenses(texts: str = f"../../{FOLDER}") -> str:
     rows = "\n".join(
         f'<tr><th scope="row">{work.name} {work.version}</th>'
         f'<td><a href="{texts}/{work.file}">{work.license}</a></td>'
-        f'<td><a href="{work.source}">source</a></td><td>{work.carries}</td></tr>'
+        f'<td><a href="{work.source}" aria-label="Source of {work.name}">source</a></td>'
+        f"<td>{work.carries}</td></tr>"
         for work in works()
     )
     return (

@@ -90,7 +90,7 @@ def _inside(category: Category, value: str, start: int, size: int, top: int) -> 
     alone = _break(_VALUE * len(value) + _AROUND, size, top)
     middle = _TOP + _HEIGHT // 2
     found = ""
-    if alone is not None:
+    if alone is not None and alone != both:
         until = f" tm-below-{both}" if both is not None else ""
         css = f"tm-on tm-on-{category} tm-value tm-from-{alone}{until}"
         found += text(value, x=x, y=middle + 5, css=css, anchor="middle")

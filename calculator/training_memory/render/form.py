@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from ..controls import State, is_preset
 from ..presets import PRESETS
 from ..run import Run
-from ..units import show_bytes
+from ..units import ratio, show_bytes
 from .answer import label
 from .fields import FIELDS, Field, Kind, Place, at
 from .svg import escape
@@ -65,12 +65,11 @@ def summaries(run: Run) -> dict[str, str]:
 
 
 def _rounded(count: int) -> str:
-    """A count to three digits or so: 6.74 billion."""
+    """A count to three digits: 6.74 billion, 46.7 billion, 175 billion."""
     for name, size in (("billion", 10**9), ("million", 10**6)):
         if count >= size:
-            hundredths = (count * 200 + size) // (2 * size)
-            whole, rest = divmod(hundredths, 100)
-            return f"{whole:,}.{rest:02d} {name}" if whole < 100 else f"{whole:,} {name}"
+            digits = 2 if count < 10 * size else 1 if count < 100 * size else 0
+            return f"{ratio(count, size, digits)} {name}"
     return f"{count:,}"
 
 

@@ -27,10 +27,11 @@ def text(words: str, *, x: str, y: int, css: str, anchor: str = "start") -> str:
 
 def swatch(category: Category, prefix: str) -> str:
     """A small square in the category's colour and pattern, for legends and tables."""
+    square = 'width="12" height="12" rx="2"'
+    pattern = f'<rect {square} fill="url(#{prefix}-{category})"/>' if patterned(category) else ""
     return (
         '<svg class="tm-swatch" width="12" height="12" viewBox="0 0 12 12" aria-hidden="true">'
-        f'<rect class="tm-{category}" width="12" height="12" rx="2"/>'
-        f'<rect width="12" height="12" rx="2" fill="url(#{prefix}-{category})"/></svg>'
+        f'<rect class="tm-{category}" {square}/>{pattern}</svg>'
     )
 
 

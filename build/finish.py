@@ -11,6 +11,7 @@ from html import escape, unescape
 from pathlib import Path
 
 from csp import policy, with_policy
+from slides import slides
 
 # The theme's script reads the sitemap to know which links it may follow without leaving the page,
 # and maps each address there to where the site is served by its host alone.
@@ -121,7 +122,7 @@ def finish(site: Path, *, base: str = "/", canonical: bool) -> None:
     bundle.write_text(script, encoding="utf-8")
     texts = {page: page.read_text(encoding="utf-8") for page in pages_of(site)}
     for page, text in texts.items():
-        text = name_search(scroll_tables(text))
+        text = name_search(slides(scroll_tables(text)))
         texts[page] = text if canonical else _CANONICAL.sub("", text)
     shared = policy(texts.values())
     for page, text in texts.items():

@@ -42,6 +42,7 @@ def define_env(env: Any) -> None:
         "math_block": mathematics.math_block,
         "formula": mathematics.formula,
         "calculator": calculator_page.calculator,
+        "small_calculator": calculator_page.small_calculator,
         "step_player": player_page.step_player,
         "gpu_runs": gpu_page.gpu_runs,
         "gpu_differences": gpu_page.gpu_differences,

@@ -1,4 +1,4 @@
-"""What each of the site's tables holds: every value is asked of the calculator.
+"""What each of the site's tables holds: every value is asked of the calculator, or of the Decoder.
 
 The Markdown shows rounded sizes; the CSV holds the bytes themselves.
 
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import decoder_run
+import decoder_tables
+import published_tables
 from table import Cell, Column, Table
 from training_memory import catalog, recipe
 from training_memory.categories import Category
@@ -166,10 +169,53 @@ def llama_7b_parameters() -> Table:
     )
 
 
+def decoder_kept() -> Table:
+    """What the Decoder's running trainer keeps, beside the formula."""
+    return decoder_tables.kept(*decoder_run.counted())
+
+
+def decoder_tape() -> Table:
+    """Every value that the Decoder's tape keeps of one block, by name."""
+    count, _ = decoder_run.counted()
+    return decoder_tables.tape(count)
+
+
+def decoder_rows() -> Table:
+    """The Decoder's count beside the formula's ledger, row by row."""
+    _, comparison = decoder_run.counted()
+    return decoder_tables.rows(comparison)
+
+
+def decoder_causes() -> Table:
+    """Why the two differ, and by how much each."""
+    _, comparison = decoder_run.counted()
+    return decoder_tables.causes(comparison)
+
+
+def decoder_gradients() -> Table:
+    """The Decoder's gradients against numerical derivatives."""
+    return decoder_tables.gradients(decoder_run.trained().gradients)
+
+
+def decoder_loss() -> Table:
+    """The Decoder's loss, step by step."""
+    return decoder_tables.losses(decoder_run.trained().losses)
+
+
 #: Every table by the name of its files in docs/generated/.
 TABLES: dict[str, Callable[[], Table]] = {
     "results": results,
     "decoder": decoder,
+    "decoder-kept": decoder_kept,
+    "decoder-tape": decoder_tape,
+    "decoder-rows": decoder_rows,
+    "decoder-causes": decoder_causes,
+    "decoder-gradients": decoder_gradients,
+    "decoder-loss": decoder_loss,
     "bytes-per-parameter": bytes_per_parameter,
     "llama-7b-parameters": llama_7b_parameters,
+    "zero-figure-1": published_tables.zero_figure_1,
+    "zero-table-1": published_tables.zero_table_1,
+    "recomputation-table-2": published_tables.recomputation_table_2,
+    "recomputation-models": published_tables.recomputation_models,
 }

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 # MkDocs loads this file by its path, so its neighbours and the calculator cannot be found yet.
-for folder in (Path(__file__).parent, Path(__file__).parent.parent / "calculator"):
+_ROOT = Path(__file__).parent.parent
+for folder in (_ROOT / "build", _ROOT / "scripts", _ROOT / "calculator"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
 import calculator_page  # noqa: E402
 import content  # noqa: E402
+import decoder_page  # noqa: E402
 import expressions  # noqa: E402
 import figures  # noqa: E402
 import gpu_page  # noqa: E402
@@ -46,6 +48,9 @@ def define_env(env: Any) -> None:
         "step_player": player_page.step_player,
         "gpu_runs": gpu_page.gpu_runs,
         "gpu_differences": gpu_page.gpu_differences,
+        "decoder_numbers": decoder_page.decoder_numbers,
+        "decoder_figure": decoder_page.decoder_figure,
+        "decoder_run": decoder_page.decoder_run,
         "concept_list": content.concept_list,
         "paper_cards": content.paper_cards,
         "figure": figures.figure,

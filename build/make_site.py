@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import decoder_package
 import make_tables
 from audit import audit
 from finish import finish
@@ -29,6 +30,7 @@ from places import (
     BUILD,
     CACHE,
     CALCULATOR,
+    DECODER,
     DOCS,
     GENERATED,
     PACKAGE,
@@ -102,6 +104,7 @@ def make_site() -> None:
         raise BuildError("node_modules/ is missing; `make site` fills it before it runs this.")
     packaging = [ROOT / "pyproject.toml", ROOT / "README.md", ROOT / "LICENSE"]
     installed = [ROOT / "requirements" / "site.txt", ROOT / "package-lock.json"]
+    decoder = [DECODER, BUILD / "table.py", *sorted(BUILD.glob("decoder_*.py"))]
     stages = Stages(record=CACHE / "stages.json")
     stages.run(
         "wheel", lambda: make_wheel(WHEEL), reads=[PACKAGE, *packaging, *installed], makes=[WHEEL]
@@ -109,8 +112,8 @@ def make_site() -> None:
     (wheel,) = WHEEL.glob("*.whl")
     stages.run(
         "runtime",
-        lambda: make_runtime(wheel),
-        reads=[wheel, PYODIDE, BUILD / "runtime.py"],
+        lambda: make_runtime(wheel, apart={"decoder": decoder_package.packed()}),
+        reads=[wheel, PYODIDE, BUILD / "runtime.py", *decoder],
         makes=[RUNTIME],
     )
     stages.run(
@@ -121,14 +124,23 @@ def make_site() -> None:
             GENERATED,
             BUILD / "make_tables.py",
             BUILD / "tables.py",
-            BUILD / "table.py",
+            *decoder,
         ],
         makes=[],
     )
     stages.run(
         "pages",
         _make_pages,
-        reads=[ROOT / "mkdocs.yml", ROOT / "LICENSE", DOCS, BUILD, CALCULATOR, RUNTIME, *installed],
+        reads=[
+            ROOT / "mkdocs.yml",
+            ROOT / "LICENSE",
+            DOCS,
+            BUILD,
+            CALCULATOR,
+            DECODER,
+            RUNTIME,
+            *installed,
+        ],
         makes=[SITE / "index.html"],
         settings=[public_address()],
     )

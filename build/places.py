@@ -1,8 +1,8 @@
 """Where things lie: the one list of this repository's folders that the build uses.
 
 Everything hangs off the folder above this file, so a copy of the repository builds itself and
-never reaches into the original. Importing it also makes the calculator importable, which is not
-installed: the build uses the source beside it.
+never reaches into the original. Importing it also makes the calculator importable, and among the
+scripts the Decoder's trainer: neither is installed, and the build uses the sources beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ CALCULATOR = ROOT / "calculator"
 PACKAGE = CALCULATOR / "training_memory"
 WEB = CALCULATOR / "web"
 BUILD = ROOT / "build"
+SCRIPTS = ROOT / "scripts"
+DECODER = SCRIPTS / "decoder"
 DOCS = ROOT / "docs"
 GENERATED = DOCS / "generated"
 PYODIDE = ROOT / "node_modules" / "pyodide"
@@ -24,8 +26,9 @@ SITE = ROOT / "site"
 CACHE = ROOT / ".cache"
 RUNTIME = CACHE / "runtime"
 
-if str(CALCULATOR) not in sys.path:
-    sys.path.insert(0, str(CALCULATOR))
+for _folder in (SCRIPTS, CALCULATOR):
+    if str(_folder) not in sys.path:
+        sys.path.insert(0, str(_folder))
 
 
 def page_sources() -> list[Path]:

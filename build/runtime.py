@@ -1,8 +1,9 @@
 """What the page runs: Python itself and the calculator's wheel, from this site alone.
 
 Pyodide's files keep the names it asks for, in a folder named by their hash; the wheel travels as a
-``.zip`` named by its hash, because company networks often refuse ``*.whl``. ``manifest.json`` says
-what there is and how large, so that a page can tell a reader before anything is fetched.
+``.zip`` named by its hash, because company networks often refuse ``*.whl``. What only some pages
+need lies apart, and is fetched when one of them asks. ``manifest.json`` says what there is and how
+large, so that a page can tell a reader before anything is fetched.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import gzip
 import hashlib
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,18 @@ BASE = "assets/runtime"
 MANIFEST = "manifest.json"
 
 
-def make_runtime(wheel: Path, into: Path = RUNTIME, pyodide: Path = PYODIDE) -> dict[str, Any]:
+def make_runtime(
+    wheel: Path,
+    into: Path = RUNTIME,
+    pyodide: Path = PYODIDE,
+    *,
+    apart: Mapping[str, bytes] | None = None,
+) -> dict[str, Any]:
     """Lay out the runtime in the emptied folder ``into`` and return its manifest.
 
-    ``wheel`` is the calculator's wheel, ``pyodide`` the npm package's folder. Paths in the manifest
-    are relative to the site's root. Raises ``FileNotFoundError`` naming what is missing.
+    ``wheel`` is the calculator's wheel, ``pyodide`` the npm package's folder, and ``apart`` holds
+    zips by their names that a start does not fetch. Paths in the manifest are relative to the
+    site's root. Raises ``FileNotFoundError`` naming what is missing.
     """
     lock = _short_lock(pyodide)
     contents = {name: (pyodide / name).read_bytes() for name in PYODIDE_FILES}
@@ -49,6 +58,12 @@ def make_runtime(wheel: Path, into: Path = RUNTIME, pyodide: Path = PYODIDE) -> 
 
     files = [_entry(f"{folder}/{name}", data) for name, data in contents.items()]
     files.append(_entry(package, packed))
+    zips = {}
+    for name, data in (apart or {}).items():
+        file = f"{name}-{_short_hash(data)}.zip"
+        (into / file).write_bytes(data)
+        zips[name] = _entry(file, data)
+
     manifest = {
         "pyodide": {
             "version": version,
@@ -56,6 +71,7 @@ def make_runtime(wheel: Path, into: Path = RUNTIME, pyodide: Path = PYODIDE) -> 
             "base": f"{BASE}/{folder}/",
         },
         "package": {"version": package_version, "path": f"{BASE}/{package}"},
+        "apart": zips,
         "files": files,
         "bytes": sum(file["bytes"] for file in files),
         "gzip_bytes": sum(file["gzip_bytes"] for file in files),

@@ -1,11 +1,15 @@
-"""A table as the site has it: Markdown for a page, CSV for a program, from the same cells."""
+"""A table as the site has it: Markdown or HTML for a page, CSV for a program, of the same cells."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
+
+_STRONG = re.compile(r"\*\*(.+?)\*\*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,12 @@ class Cell:
         """The cell's text for the page."""
         return (self.shown or str(self.value)).replace("|", r"\|")
 
+    @property
+    def html(self) -> str:
+        """The same as Markdown would make it; of Markdown's marks a cell may use ``**strong**``."""
+        text = escape(self.shown or str(self.value), quote=False)
+        return _STRONG.sub(r"<strong>\1</strong>", text)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -51,6 +61,15 @@ class Table:
         ]
         return "\n".join(lines) + "\n"
 
+    def html(self) -> str:
+        """The table for a page that no Markdown makes, tag for tag as Markdown would make it."""
+        sides = ["right" if column.right else "left" for column in self.columns]
+        head = _cells("th", sides, (column.heading for column in self.columns))
+        body = "".join(
+            f"<tr>{_cells('td', sides, (cell.html for cell in row))}</tr>" for row in self.rows
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
     def csv(self) -> str:
         """The table for a program."""
         text = io.StringIO()
@@ -62,3 +81,9 @@ class Table:
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _cells(tag: str, sides: Iterable[str], texts: Iterable[str]) -> str:
+    return "".join(
+        f'<{tag} align="{side}">{text}</{tag}>' for side, text in zip(sides, texts, strict=True)
+    )

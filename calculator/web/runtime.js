@@ -17,6 +17,9 @@
  *   | {name: "failed", reason: string}} State
  */
 
+/** The Python module that answers where no other is named. */
+const DOOR = "training_memory.web";
+
 /** The site's root: this file is assets/calculator/runtime.js in it. */
 const ROOT = new URL("../../", import.meta.url);
 
@@ -31,6 +34,8 @@ export class Runtime {
   /** @type {Map<number, {resolve: (answer: string) => void, reject: (error: Error) => void}>} */
   #asked = new Map();
   #count = 0;
+  /** Packages beside the calculator's, by their paths. @type {Map<string, Promise<string>>} */
+  #used = new Map();
   #manifest;
 
   /** @param {Manifest} manifest */
@@ -90,15 +95,63 @@ export class Runtime {
   }
 
   /**
+   * Start Python if need be, and wait for it. Rejects with the reason of a start that fails.
+   * @param {AbortSignal} signal  says that nobody waits any more, which rejects too
+   * @returns {Promise<void>}
+   */
+  async started(signal) {
+    this.start();
+    signal.throwIfAborted();
+    const waiting = new AbortController();
+    try {
+      await new Promise((resolve, reject) => {
+        signal.addEventListener("abort", () => reject(signal.reason), { signal: waiting.signal });
+        this.watch((state) => {
+          if (state.name === "ready") resolve(undefined);
+          else if (state.name === "failed") reject(new Error(state.reason));
+        }, waiting.signal);
+      });
+    } finally {
+      waiting.abort();
+    }
+  }
+
+  /**
+   * Have Python hold one more package, which is fetched the first time. Python must be ready.
+   * @param {string} path  relative to the site's root
+   */
+  async use(path) {
+    let used = this.#used.get(path);
+    if (used === undefined) {
+      used = this.#send({ type: "use", package: new URL(path, ROOT).href });
+      this.#used.set(path, used);
+    }
+    try {
+      await used;
+    } catch (error) {
+      this.#used.delete(path);
+      throw error;
+    }
+  }
+
+  /**
    * Have one request answered. Python must be ready.
    * @param {string} request
+   * @param {string} [door]  the Python module whose `answer` is asked
+   */
+  ask(request, door = DOOR) {
+    return this.#send({ type: "ask", door, request });
+  }
+
+  /**
+   * @param {Record<string, string>} message
    * @returns {Promise<string>}
    */
-  ask(request) {
+  #send(message) {
     return new Promise((resolve, reject) => {
       const id = ++this.#count;
       this.#asked.set(id, { resolve, reject });
-      this.#worker?.postMessage({ type: "ask", id, request });
+      this.#worker?.postMessage({ ...message, id });
     });
   }
 
@@ -116,6 +169,7 @@ export class Runtime {
     this.#worker = undefined;
     for (const { reject } of this.#asked.values()) reject(new Error(reason));
     this.#asked.clear();
+    this.#used.clear();
     this.#become({ name: "failed", reason });
   }
 

@@ -2,7 +2,8 @@
 /**
  * Python, in a thread of its own: starts once, then answers one request after the other.
  *
- * Comes in: {type: "start", ...StartOptions}, then {type: "ask", id, request}.
+ * Comes in: {type: "start", ...StartOptions}, then {type: "ask", id, door, request} and, for a door
+ *           in a package that the start does not bring, {type: "use", id, package} before it.
  * Goes out: {type: "progress", bytes}, {type: "ready"}, {type: "failed", reason},
  *           {type: "answer", id, answer} or {type: "failed-answer", id, reason}.
  *
@@ -17,8 +18,12 @@
  * @property {string[]} fetched  addresses that the start will fetch, all begun at once
  */
 
-/** @type {((request: string) => string) | undefined} */
-let answer;
+/** Pyodide's own object, which carries no types. @type {any} */
+let python;
+
+/** Doors that were asked before: the function `answer` of a Python module, by its name.
+ * @type {Map<string, (request: string) => string>} */
+const doors = new Map();
 
 /** @param {Record<string, unknown>} message */
 function say(message) {
@@ -28,14 +33,15 @@ function say(message) {
 self.addEventListener("message", async ({ data }) => {
   if (data.type === "start") {
     try {
-      answer = await start(data);
+      python = await start(data);
       say({ type: "ready" });
     } catch (error) {
       say({ type: "failed", reason: reasonOf(error) });
     }
-  } else if (answer !== undefined) {
+  } else if (python !== undefined) {
     try {
-      say({ type: "answer", id: data.id, answer: answer(data.request) });
+      const answer = data.type === "use" ? await use(data.package) : ask(data.door, data.request);
+      say({ type: "answer", id: data.id, answer });
     } catch (error) {
       say({ type: "failed-answer", id: data.id, reason: reasonOf(error) });
     }
@@ -51,7 +57,7 @@ function reasonOf(error) {
 
 /**
  * @param {StartOptions} options
- * @returns {Promise<(request: string) => string>}
+ * @returns {Promise<any>}
  */
 async function start(options) {
   // 1. Begin every download now: Pyodide itself would ask for one after the other.
@@ -70,13 +76,46 @@ async function start(options) {
   const { loadPyodide } = await import(`${options.pyodide}pyodide.mjs`);
   const pyodide = await loadPyodide({ indexURL: options.pyodide });
 
-  // 3. Unpack the calculator where Python looks for packages.
-  const wheel = await self.fetch(options.package);
-  const site = pyodide.runPython("import site; site.getsitepackages()[0]");
-  pyodide.unpackArchive(await wheel.arrayBuffer(), "zip", { extractDir: site });
+  // 3. Unpack the calculator, and import it: a start that works is one that can answer.
+  unpack(pyodide, await (await self.fetch(options.package)).arrayBuffer());
+  pyodide.pyimport("training_memory.web");
+  return pyodide;
+}
 
-  // 4. Its door.
-  return pyodide.pyimport("training_memory.web").answer;
+/**
+ * Put a package where Python looks for them.
+ * @param {any} pyodide
+ * @param {ArrayBuffer} archive
+ */
+function unpack(pyodide, archive) {
+  const site = pyodide.runPython("import site; site.getsitepackages()[0]");
+  pyodide.unpackArchive(archive, "zip", { extractDir: site });
+  // Python remembers what lies in a folder; now more does.
+  pyodide.pyimport("importlib").invalidate_caches();
+}
+
+/**
+ * Fetch one more package.
+ * @param {string} address
+ */
+async function use(address) {
+  const response = await fetch(address);
+  if (!response.ok) throw new Error(`${address} could not be fetched (${response.status})`);
+  unpack(python, await response.arrayBuffer());
+  return "";
+}
+
+/**
+ * @param {string} door  the Python module that answers
+ * @param {string} request
+ */
+function ask(door, request) {
+  let answer = doors.get(door);
+  if (answer === undefined) {
+    answer = /** @type {(request: string) => string} */ (python.pyimport(door).answer);
+    doors.set(door, answer);
+  }
+  return answer(request);
 }
 
 /**

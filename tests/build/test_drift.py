@@ -26,7 +26,7 @@ from places import ROOT
 
 pytestmark = [pytest.mark.site, pytest.mark.xdist_group("drift")]  # one set of builds for all
 
-COPIED = ("calculator", "build", "docs", "mkdocs.yml", "LICENSE")
+COPIED = ("calculator", "build", "docs", "scripts/decoder", "mkdocs.yml", "LICENSE")
 
 # What the site says in many places, asked of the copy's own calculator, as it is shown.
 QUESTIONS = """
@@ -142,12 +142,15 @@ def build_copy(root: Path, mutation: Mutation | None) -> Built:
     for name in COPIED:
         source = ROOT / name
         ignored = shutil.ignore_patterns("__pycache__")
+        (root / name).parent.mkdir(exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, root / name, ignore=ignored)
         else:
             shutil.copy(source, root / name)
     (root / ".cache").mkdir()
-    shutil.copytree(ROOT / ".cache" / "runtime", root / ".cache" / "runtime")
+    # The mutations are the calculator's: the Decoder trains as it did, and need not do so again.
+    for made in ("runtime", "decoder"):
+        shutil.copytree(ROOT / ".cache" / made, root / ".cache" / made)
     (root / "node_modules").symlink_to(ROOT / "node_modules")
     if mutation:
         mutation.apply(root)

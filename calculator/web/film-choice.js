@@ -31,6 +31,8 @@ import { python } from "./runtime.js";
  */
 
 const BESIDE = "beside";
+/** How fast it plays is no business of Python's. */
+const SPEED = "speed";
 
 export class FilmChoice {
   #section;
@@ -48,7 +50,10 @@ export class FilmChoice {
   #set = new Map();
   /** @type {Map<string, number>} */
   #steps = new Map();
+  /** Whether the reader did something that needs Python. */
+  #wanted = false;
   #asking = false;
+  /** Whether something changed since the last request was sent. */
   #changed = false;
 
   /**
@@ -68,7 +73,9 @@ export class FilmChoice {
     this.#controls = new Controls(section, signal, {
       set: (name, value) => this.#onSet(name, value),
       step: (name, by) => this.#onStep(name, by),
-      act: (action) => action === "retry" && this.#runtime.start(),
+      act: (action) => {
+        if (action === "retry") this.#runtime.start();
+      },
     });
     this.#runtime.watch((state) => this.#onRuntime(state), signal);
     this.#showBeside();
@@ -87,10 +94,14 @@ export class FilmChoice {
 
   /** @param {import("./runtime.js").State} state */
   #onRuntime(state) {
-    if (state.name === "loading" && this.#changed) {
+    if (!this.#wanted) return;
+    if (state.name === "loading") {
+      this.#controls.enable();
       this.#controls.progress(state.share, this.#runtime.size);
-    } else if (state.name === "ready" && this.#changed) this.#ask();
-    else if (state.name === "failed" && this.#changed) {
+    } else if (state.name === "ready") {
+      this.#controls.status("ready");
+      if (this.#changed) this.#ask();
+    } else if (state.name === "failed") {
       this.#set.clear();
       this.#steps.clear();
       this.#changed = false;
@@ -104,6 +115,7 @@ export class FilmChoice {
    * @param {string} value
    */
   #onSet(name, value) {
+    if (name === SPEED) return;
     if (name === BESIDE && (value === "" || value === this.#second)) {
       this.#showBeside();
       return;
@@ -127,6 +139,7 @@ export class FilmChoice {
 
   #request() {
     this.#changed = true;
+    this.#wanted = true;
     if (this.#runtime.state.name === "ready") this.#ask();
     else this.#runtime.start();
   }

@@ -257,7 +257,7 @@ export class FilmView {
 
   /** @param {number} bytes */
   signed(bytes) {
-    return `${bytes < 0 ? "−" : "+"}${this.size(bytes)}`;
+    return `${bytes < 0 ? "−" : bytes > 0 ? "+" : ""}${this.size(bytes)}`;
   }
 
   /** The current moment in a few sentences, for someone who does not see it. */

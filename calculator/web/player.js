@@ -48,7 +48,8 @@ class Player {
     this.#told = find(section, "[data-told]");
     this.#play = find(section, '[data-do="play"]');
     const { signal } = this.#left;
-    const films = JSON.parse(find(section, "[data-films]").textContent ?? "[]");
+    const { content } = /** @type {HTMLTemplateElement} */ (find(section, "[data-films]"));
+    const films = JSON.parse(content.textContent ?? "[]");
     new FilmChoice(section, films, (these) => this.#take(these), signal);
     this.#range.addEventListener("input", () => this.#seek(Number(this.#range.value)), { signal });
     section.addEventListener("click", (event) => this.#onClick(event), { signal });
@@ -149,8 +150,11 @@ class Player {
     if (view === undefined) return;
     const follow = (/** @type {PointerEvent} */ at) =>
       this.#seek(Math.round(view.pointed(at) * view.film.wide));
+    // From here on the arrow keys lead on.
+    this.#range.focus({ preventScroll: true });
     const held = new AbortController();
     const { signal } = held;
+    event.preventDefault(); // the curve would take the focus away again
     plot.setPointerCapture(event.pointerId);
     plot.addEventListener("pointermove", follow, { signal });
     for (const end of ["pointerup", "pointercancel"]) {
@@ -269,7 +273,7 @@ class Player {
   }
 
   get #speed() {
-    return Number(/** @type {HTMLSelectElement} */ (find(this.#section, ".player-speed")).value);
+    return Number(/** @type {HTMLSelectElement} */ (find(this.#section, "select[name=speed]")).value);
   }
 
   /** @param {number} time */

@@ -208,8 +208,9 @@ def _now(film: Film, largest: Sequence[int], *, binary: bool, prefix: str) -> st
     left out of all, so that rows beside each other are of one kind.
     """
     first, show = film.frames[0], column(film, binary=binary)
+    own = {frame.category for frame in film.frames}
     rows = "".join(
-        _part(category, first.parts[category.place], show)
+        _part(category, first.parts[category.place], show, is_own=category in own)
         for category in CATEGORIES
         if largest[category.place]
     )
@@ -235,9 +236,12 @@ def _fit(film: Film) -> str:
     )
 
 
-def _part(category: Category, size: int, show: Show) -> str:
+def _part(category: Category, size: int, show: Show, *, is_own: bool) -> str:
+    """One kind of memory; where only the film beside has it, the page can leave it out."""
+    css = "" if is_own else ' class="film-others"'
     return (
-        f'<tr data-category="{category.place}"><th scope="row" title="{escape(MEANING[category])}">'
+        f'<tr data-category="{category.place}"{css}>'
+        f'<th scope="row" title="{escape(MEANING[category])}">'
         f"{swatch(category, PREFIX)} {category.heading}</th>"
         '<td><span class="film-bar" aria-hidden="true">'
         f'<span class="film-fill" data-kind="{category}"></span></span>'

@@ -21,6 +21,7 @@ OPTIMIZERS = (
     "adafactor",
     "adafactor-hf",
     "muon",
+    "adamw-8bit",
 )
 LOSSES = ("full", "chunked", "fused-linear")
 IMPLEMENTATIONS = ("huggingface", "torchtitan", "paper")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -30,6 +31,8 @@ def make(kind: str, named: Iterable[tuple[str, Any]]) -> list[Any]:
         case "adafactor-hf":
             adafactor = import_module("transformers.optimization").Adafactor
             return [adafactor(parameters, lr=RATE, scale_parameter=False, relative_step=False)]
+        case "adamw-8bit":
+            return [_bitsandbytes().AdamW8bit(parameters, lr=RATE)]
         case "muon":
             hidden = [p for name, p in named if p.ndim == 2 and not _is_vocabulary(name)]
             chosen = {id(p) for p in hidden}
@@ -39,6 +42,14 @@ def make(kind: str, named: Iterable[tuple[str, Any]]) -> list[Any]:
                 torch.optim.AdamW(rest, lr=RATE, fused=True),
             ]
     raise ValueError(f"optimizer {kind!r} is not known")
+
+
+def _bitsandbytes() -> Any:
+    # It says on import which of its CPU kernels are missing, and none is used; it waits for the GPU
+    # after each parameter, and there is none to wait for.
+    logging.getLogger("bitsandbytes").setLevel(logging.CRITICAL)
+    torch.cuda.synchronize = lambda *_: None
+    return import_module("bitsandbytes.optim")
 
 
 def _is_vocabulary(name: str) -> bool:

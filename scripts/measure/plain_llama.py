@@ -14,7 +14,7 @@ from typing import Any
 from training_memory.model import Model
 
 from .backend import Tensor, functional, nn, torch
-from .recompute import call_again, layer_function
+from .recompute import call_again, keep_every_other_matmul, layer_function
 
 
 def rotations(head_dim: int, positions: int) -> Tensor:
@@ -118,7 +118,7 @@ class Base(nn.Module):
         """The last hidden states."""
         x = self.tok_embeddings(input_ids)
         rotation = self.rotations[None, : input_ids.shape[1], None]
-        again = layer_function(self.recompute)
+        again = layer_function(self.recompute, keep_every_other_matmul)
         for layer in self.layers:
             x = again(layer, x, rotation) if again else layer(x, rotation)
         return self.norm(x)

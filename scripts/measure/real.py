@@ -22,16 +22,16 @@ from .backend import torch
 from .case import Case
 
 LLAMA = (
-    ("layers", 4),
-    ("hidden", 512),
-    ("heads", 8),
-    ("ffn", 1376),
-    ("vocabulary", 8192),
+    ("layers", 3),
+    ("hidden", 256),
+    ("heads", 4),
+    ("ffn", 688),
+    ("vocabulary", 2048),
 )
-GPT = (("layers", 4), ("hidden", 512), ("heads", 8), ("vocabulary", 8192))
+GPT = (("layers", 3), ("hidden", 256), ("heads", 4), ("vocabulary", 2048))
 MODELS = (
-    ("llama-7b", (*LLAMA, ("kv_heads", 8)), "flash"),
-    ("llama-7b", (*LLAMA, ("kv_heads", 2)), "eager"),
+    ("llama-7b", (*LLAMA, ("kv_heads", 4)), "flash"),
+    ("llama-7b", (*LLAMA, ("kv_heads", 1)), "eager"),
     ("gpt2", GPT, "eager"),
 )
 OPTIMIZERS = {"none": "adamw-foreach", "full": "adamw-forloop"}
@@ -57,7 +57,7 @@ def real_cases() -> Iterator[Case]:
             model=model,
             shape=shape,
             micro_batch=2,
-            sequence=384,
+            sequence=256,
             precision=precision,
             attention=attention,
             recompute=recompute,

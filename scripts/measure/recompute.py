@@ -16,6 +16,11 @@ from .backend import checkpoint, torch
 #: What "matmuls" keeps: products with weights. Products of a batch (attention's) are made again.
 KEPT_OPERATIONS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
 
+ATTENTION_OPERATIONS = (
+    torch.ops.aten._scaled_dot_product_flash_attention.default,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default,
+)
+
 run_again: Callable[..., Any] = partial(checkpoint.checkpoint, use_reentrant=False)
 
 
@@ -29,12 +34,37 @@ def keep_matmuls() -> Any:
     return checkpoint.create_selective_checkpoint_contexts(list(KEPT_OPERATIONS))
 
 
-def layer_function(recompute: str) -> Callable[..., Any] | None:
-    """How a model of this package calls a layer: None where nothing is computed again."""
+def keep_every_other_matmul() -> Any:
+    """The same by torchtitan's rule: every second product with a weight, and what attention gives.
+
+    torchtitan/distributed/activation_checkpoint.py, mode "selective", option "op", as of 2025.
+    """
+    products = {"forward": 0, "again": 0}
+
+    def policy(context: Any, operation: Any, *_: Any, **__: Any) -> Any:
+        if operation in ATTENTION_OPERATIONS:
+            return checkpoint.CheckpointPolicy.MUST_SAVE
+        if operation is torch.ops.aten.mm.default:
+            when = "again" if context.is_recompute else "forward"
+            products[when] += 1
+            if products[when] % 2:
+                return checkpoint.CheckpointPolicy.MUST_SAVE
+        return checkpoint.CheckpointPolicy.PREFER_RECOMPUTE
+
+    return checkpoint.create_selective_checkpoint_contexts(policy)
+
+
+def layer_function(
+    recompute: str, kept: Callable[[], Any] = keep_matmuls
+) -> Callable[..., Any] | None:
+    """How a model of this package calls a layer: None where nothing is computed again.
+
+    With "matmuls", ``kept`` makes the contexts that keep them.
+    """
     if recompute == "full":
         return run_again
     if recompute == "matmuls":
-        return partial(run_again, context_fn=keep_matmuls)
+        return partial(run_again, context_fn=kept)
     return None
 
 

@@ -12,7 +12,7 @@ import importlib.metadata
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -22,9 +22,10 @@ from typing import Any
 from . import blocks, fake_cuda, matrix, tables
 from .case import Case
 
-PACKAGES = ("torch", "transformers")
-#: What can be changed without changing what is measured.
+PACKAGES = ("torch", "transformers", "bitsandbytes")
+#: What can be changed without changing what is measured, for all and for each kind.
 NOT_MEASURING = {"record.py", "tables.py", "matrix.py", "blocks.py", "trace.py", "oplog.py"}
+NOT_FOR = {"block": {"real.py"}, "step": {"real.py", "saved.py"}, "real": {"saved.py"}}
 
 
 class Cache:
@@ -32,21 +33,20 @@ class Cache:
 
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self.folder, self.fresh = folder, fresh
+        self.versions = [importlib.metadata.version(package) for package in PACKAGES]
+
+    def _made_of(self, kind: str) -> Iterator[str]:
         here = Path(__file__).parent
-        sources = [
-            path
-            for path in sorted((*here.glob("*.py"), *here.glob("*.cpp")))
-            if path.name not in NOT_MEASURING
-        ]
+        for path in sorted((*here.glob("*.py"), *here.glob("*.cpp"))):
+            if path.name not in NOT_MEASURING | NOT_FOR[kind]:
+                yield path.read_text(encoding="utf-8")
         shapes = here.parents[1] / "calculator" / "training_memory" / "models.toml"
-        self.made_of = [
-            *(path.read_text(encoding="utf-8") for path in (*sources, shapes)),
-            *(importlib.metadata.version(package) for package in PACKAGES),
-        ]
+        yield shapes.read_text(encoding="utf-8")
+        yield from self.versions
 
     def get(self, kind: str, case: Case, find: Callable[[], Any]) -> tuple[Any, bool]:
         """The result, found or looked up, and whether it was looked up."""
-        text = "\0".join((kind, json.dumps(asdict(case)), *self.made_of))
+        text = "\0".join((kind, json.dumps(asdict(case)), *self._made_of(kind)))
         path = self.folder / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
         if path.exists() and not self.fresh:
             return json.loads(path.read_text(encoding="utf-8")), True
@@ -143,6 +143,7 @@ def _step(case: Case) -> dict[str, Any]:
                 "operation": peak.operation.removeprefix("aten."),
                 "module": module,
                 "again": "yes" if peak.recomputing else "no",
+                "with_workspace_bytes": found.with_workspace[phase],
                 **{f"{c}_bytes": peak.by_category.get(c, 0) for c in Category},
             }
         )
@@ -214,7 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
     if why := fake_cuda.missing():
         print(
             f"Nothing can be measured here: {why}. In an environment of its own:\n"
-            "  pip install torch transformers accelerate",
+            "  pip install torch transformers bitsandbytes",
             file=sys.stderr,
         )
         return 2

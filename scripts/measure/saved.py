@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import step as steps
 from .backend import Tensor, dtype_name, fake_mode, saved_tensors_hooks
@@ -37,11 +37,17 @@ class SavedTensor:
     bytes: int
 
 
+class _Origin(NamedTuple):
+    made_by: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
 @dataclass(slots=True)
 class _Origins:
-    """Where each storage was made, and with which shape."""
+    """Where each storage was made, and as what."""
 
-    made: dict[int, tuple[str, str, Tensor]] = field(default_factory=dict)
+    made: dict[int, _Origin] = field(default_factory=dict)
     _operation: str = ""
 
     def operation(self, tracker: Tracker, name: str, inputs: Iterable[Live]) -> None:
@@ -50,8 +56,12 @@ class _Origins:
 
     def allocated(self, tracker: Tracker, live: Live, tensor: Tensor) -> None:
         """Remember what it made."""
-        shape = tuple(tensor.shape)
-        self.made[live.number] = (self._operation, tracker.modules.current, shape)
+        by = f"{_within(tracker.modules.current)}:{self._operation}"
+        self.made[live.number] = _Origin(
+            by if self._operation else "before the step",
+            tuple(tensor.shape),
+            dtype_name(tensor.dtype),
+        )
 
     def freed(self, tracker: Tracker, live: Live) -> None:
         """A storage was freed: nothing to remember."""
@@ -118,7 +128,7 @@ def _rows(
 ) -> list[SavedTensor]:
     users: dict[int, dict[str, None]] = {}
     layers: dict[int, set[int | None]] = {}
-    first: dict[int, tuple[Live, Tensor]] = {}
+    first: dict[int, Live] = {}
     for packed in packs:
         live = tracker.holds(packed.tensor)
         if live is None or live.category in (Category.WEIGHTS, Category.INPUTS):
@@ -130,10 +140,10 @@ def _rows(
             layers.setdefault(live.number, set()).add(layer)
             if layer == MIDDLE:
                 users.setdefault(live.number, {})[user] = None
-                first.setdefault(live.number, (live, packed.tensor))
+                first.setdefault(live.number, live)
     rows = []
-    for number, (live, tensor) in first.items():
-        operation, module, shape = origins.made[number]
+    for number, live in first.items():
+        origin = origins.made[number]
         if live.category is Category.WEIGHT_COPIES:
             kind = "weight copy"
         elif live.category is Category.BUFFERS or len(layers[number]) == LAYERS:
@@ -143,10 +153,10 @@ def _rows(
         rows.append(
             SavedTensor(
                 kind=kind,
-                made_by=f"{_within(module)}:{operation}",
+                made_by=origin.made_by,
                 needed_by=tuple(_within(user) for user in users[number]),
-                shape=shape,
-                dtype=dtype_name(tensor.dtype),
+                shape=origin.shape,
+                dtype=origin.dtype,
                 bytes=live.bytes,
             )
         )

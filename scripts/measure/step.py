@@ -24,7 +24,8 @@ PHASES = ("forward", "backward", "clip", "step")
 class Trace:
     """What one step held. All sizes in bytes; a phase's largest over all micro-batches.
 
-    ``modules`` names the module that the peak of each phase belongs to.
+    ``with_workspace`` are the peaks when kernels' known scratch memory counts too; ``modules``
+    names the module that the peak of each phase belongs to.
     """
 
     case: Case
@@ -33,6 +34,7 @@ class Trace:
     after_forward: int
     after_backward: int
     peaks: Mapping[str, Peak]
+    with_workspace: Mapping[str, int]
     modules: Mapping[str, str]
 
 
@@ -144,6 +146,7 @@ def trace(
             after_forward=held["backward"],
             after_backward=held["step"],
             peaks={phase: tracker.peaks[phase] for phase in PHASES if phase in tracker.peaks},
+            with_workspace=tracker.with_workspace,
             modules=places,
         )
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from .backend import Tensor, dtype_name, python_dispatch, torch
 from .modules import Modules, Node
+from .workspaces import workspace_bytes
 
 ALLOCATION_BYTES = 512
 """What PyTorch's CUDA allocator rounds every request up to (c10/cuda/CUDACachingAllocator.h)."""
@@ -106,6 +107,8 @@ class Tracker(python_dispatch.TorchDispatchMode):  # type: ignore[misc, unused-i
         self.total = 0
         self.by_category: dict[Category, int] = dict.fromkeys(Category, 0)
         self.peaks: dict[str, Peak] = {}
+        #: The highest total of each phase when kernels' known scratch memory counts too.
+        self.with_workspace: dict[str, int] = {}
         self.operations = 0
         self._live: dict[int, Live] = {}
         self._made = 0
@@ -143,7 +146,7 @@ class Tracker(python_dispatch.TorchDispatchMode):  # type: ignore[misc, unused-i
             self.log.operation(self, name, (live for live in given if live))
         for tensor in tensors_in(out):
             self._add(tensor, None, name, first)
-        self._compare(name)
+        self._compare(name, workspace_bytes(name, args, self.rounding))
         return out
 
     def _here(self, tensor: Tensor) -> bool:
@@ -183,7 +186,9 @@ class Tracker(python_dispatch.TorchDispatchMode):  # type: ignore[misc, unused-i
         self.total += size
         self.by_category[live.category] += size
 
-    def _compare(self, operation: str) -> None:
+    def _compare(self, operation: str, workspace: int = 0) -> None:
+        most = self.with_workspace.get(self.phase, 0)
+        self.with_workspace[self.phase] = max(most, self.total + workspace)
         peak = self.peaks.get(self.phase)
         if peak is None or self.total > peak.bytes:
             self.peaks[self.phase] = Peak(

@@ -82,9 +82,13 @@ PEAK_COLUMNS = (
     "operation",
     "module",
     "again",
+    "with_workspace_bytes",
     *(f"{category}_bytes" for category in CATEGORIES),
 )
-"""A row for each phase of each step; the categories' bytes add up to ``bytes``."""
+"""A row for each phase of each step; the categories' bytes add up to ``bytes``.
+
+``with_workspace_bytes`` is the phase's peak when what the flash kernel allocates inside itself
+counts as well, as it does on a GPU."""
 
 REAL = "real-steps.csv"
 REAL_COLUMNS = (

@@ -65,10 +65,13 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"after forward        {found.after_forward:>20,} bytes")
     print(f"after backward       {found.after_backward:>20,} bytes")
     for phase, peak in found.peaks.items():
+        workspace = found.with_workspace[phase] - peak.bytes
         print(f"peak of {phase:<12} {peak.bytes:>20,} bytes, at {peak.operation} in")
         print(
             f"  {found.modules[phase] or 'the model'}{', run again' if peak.recomputing else ''}:"
         )
+        if workspace:
+            print(f"  (and {workspace:,} more with the kernels' own scratch memory)")
         for category, size in peak.by_category.items():
             print(f"  {category:<18} {size:>20,}")
     print(f"traced in {time.perf_counter() - began:.1f} s")

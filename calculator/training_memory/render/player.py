@@ -88,7 +88,7 @@ def _told(film: Film, *, binary: bool) -> str:
     first = film.frames[0]
     return (
         '<div class="film-told"><p class="film-total">'
-        f'<b data-film="total">{show_bytes(first.total, binary=binary)}</b> in memory'
+        f'<b data-film="total">{show_bytes(first.total, binary=binary)}</b> <i>in memory</i>'
         f"{_fit(film)}</p>"
         '<div class="film-event"><p class="film-where"><span data-film="where">Before the step'
         f'</span> <span data-film="count">event 1 of {film.events:,}</span></p>'

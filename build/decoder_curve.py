@@ -7,6 +7,7 @@ width are percentages, so that letters keep their size on every screen.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from math import log
 
 from decoder import Moment
@@ -14,7 +15,7 @@ from decoder.data import ALPHABET
 from training_memory.render.svg import escape, share, text
 
 # Each drawing's height in CSS pixels: room for words, the plot, room for words.
-_ABOVE, _PLOT, _BELOW = 20, 170, 36
+_ABOVE, _PLOT, _BELOW = 20, 190, 36
 HEIGHT = _ABOVE + _PLOT + _BELOW
 _BOTTOM = _ABOVE + _PLOT
 
@@ -48,6 +49,7 @@ def loss_curve(
             _line("curve-beside", beside[:steps], steps), _line("curve-loss", losses, steps)
         ),
         *_loss_axis(steps),
+        _legend() if beside else "",
     )
 
 
@@ -87,7 +89,7 @@ def _loss_axis(steps: int) -> Iterator[str]:
     for nats in range(0, _TOP_LOSS, _NAT):
         y = _height(nats, _TOP_LOSS)
         yield f'<line class="curve-grid" x1="{_LEFT}%" x2="100%" y1="{y}" y2="{y}"/>'
-        yield text(str(nats // _NAT), x="0", y=y + 4, css="curve-words")
+        yield text(str(nats // _NAT), x=f"{_LEFT - 1}%", y=y + 4, css="curve-words", anchor="end")
     yield text("loss, nats a character", x="0", y=10, css="curve-words")
     every = max(1, steps // 5)
     for step in range(every, steps + 1, every):
@@ -96,47 +98,58 @@ def _loss_axis(steps: int) -> Iterator[str]:
     yield text("step", x="100%", y=_BOTTOM + 31, css="curve-words", anchor="end")
 
 
+def _legend() -> str:
+    words = "broad and pale: this page's own run"
+    return text(words, x=f"{_LEFT}%", y=_BOTTOM + 31, css="curve-words")
+
+
 def tape_curve(timeline: Sequence[Moment], *, prefix: str) -> str:
     """What the tape holds after each value that it keeps or frees, its fullest moment marked."""
     peak = max(timeline, key=lambda moment: moment.values)
-    place = timeline.index(peak) + 1
     events = len(timeline)
     forward = sum(moment.action == "keep" for moment in timeline)
-    corners = ["M0", str(_TALL)]
-    for index, moment in enumerate(timeline, start=1):
-        corners += [
-            f"V{_TALL - moment.values * _TALL // peak.values}",
-            f"H{index * _WIDE // events}",
-        ]
-    fullest = f"fullest: {peak.values:,} values"
+    turn = _x(forward, events)
     said = (
         f"The tape fills through the forward pass to {peak.values:,} values and empties through "
         f"the backward pass to {timeline[-1].values:,}."
     )
-    middle = _x(forward, events)
     return _drawing(
         prefix,
         "The tape over one step",
         said,
-        _stretched(f'<path class="curve-tape" d="{" ".join(corners)}V{_TALL}Z"/>'),
+        _stretched(f'<path class="curve-tape" d="{_stairs(timeline, peak.values)}"/>'),
         f'<line class="curve-grid" x1="{_LEFT}%" x2="100%" y1="{_BOTTOM}" y2="{_BOTTOM}"/>',
-        f'<line class="curve-turn" x1="{middle}" x2="{middle}" y1="{_ABOVE - 4}" y2="{_BOTTOM}"/>',
-        text(fullest, x=_x(place, events), y=11, css="curve-mark", anchor="middle"),
-        text(
-            "forward",
-            x=_x(forward // 2, events),
-            y=_BOTTOM + 16,
-            css="curve-words",
-            anchor="middle",
-        ),
-        text(
-            "backward",
-            x=_x((forward + events) // 2, events),
-            y=_BOTTOM + 16,
-            css="curve-words",
-            anchor="middle",
-        ),
+        *_stretches(timeline),
+        f'<line class="curve-turn" x1="{turn}" x2="{turn}" y1="{_ABOVE - 4}" y2="{_BOTTOM}"/>',
+        _words(f"{peak.values:,} values", turn, 11, css="curve-mark"),
+        _words("forward", _x(forward, 2 * events), _BOTTOM + 32),
+        _words("backward", _x(forward + events, 2 * events), _BOTTOM + 32),
     )
+
+
+def _stairs(timeline: Sequence[Moment], most: int) -> str:
+    """The edge of what the tape holds: it stays at a height until the next event."""
+    path = f"M0 {_TALL}"
+    for index, moment in enumerate(timeline, start=1):
+        path += f"V{_TALL - moment.values * _TALL // most}H{index * _WIDE // len(timeline)}"
+    return f"{path}V{_TALL}Z"
+
+
+def _stretches(timeline: Sequence[Moment]) -> Iterator[str]:
+    """Which part of the model the values belong to, under each stretch of events."""
+    events = len(timeline)
+    start = 0
+    for part, group in groupby(timeline, key=lambda moment: moment.name.partition("/")[0]):
+        end = start + len(list(group))
+        yield _words(part, _x(start + end, 2 * events), _BOTTOM + 16)
+        if start:
+            x, y = _x(start, events), _BOTTOM
+            yield f'<line class="curve-between" x1="{x}" x2="{x}" y1="{y}" y2="{y + 8}"/>'
+        start = end
+
+
+def _words(words: str, x: str, y: int, *, css: str = "curve-words") -> str:
+    return text(words, x=x, y=y, css=css, anchor="middle")
 
 
 def _drawing(prefix: str, title: str, said: str, *parts: str) -> str:

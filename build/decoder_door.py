@@ -112,7 +112,7 @@ def _work(steps: int, seed: int, page: dict[str, Any]) -> Iterator[dict[str, obj
         yield _piece(
             share=len(made) / pieces,
             said=f"Training, {SEQUENCES} sequences a step.",
-            progress=f"step {len(made)} of {steps}, loss {tables.loss_text(loss)}",
+            progress=f"Step {len(made)} of {steps}, loss {tables.loss_text(loss)}",
             html={"curve": loss_curve(made, steps=steps, prefix=PREFIX, beside=beside)},
         )
 
@@ -142,7 +142,7 @@ def _work(steps: int, seed: int, page: dict[str, Any]) -> Iterator[dict[str, obj
             said="Done: counted, checked and trained in this page."
             if done
             else "Checking gradients, one tensor after the other.",
-            progress="" if done else f"tensor {len(checked)} of {tensors}",
+            progress="" if done else f"Tensor {len(checked)} of {tensors}",
             html={"gradients": tables.gradients(checked).html(), "verdict": said} if done else {},
             done=done,
         )

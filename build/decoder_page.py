@@ -168,7 +168,7 @@ def _form(size: str) -> str:
         f'<select id="{PREFIX}-steps" name="steps" aria-describedby="{PREFIX}-steps-note">'
         f'{choices}</select><p class="tm-note" id="{PREFIX}-steps-note"></p></div>'
         '<div class="tm-field" data-field="seed"><div class="tm-label">'
-        f'<label for="{PREFIX}-seed">Seed of the random numbers</label></div>'
+        f'<label for="{PREFIX}-seed">Random seed</label></div>'
         f'<input type="text" inputmode="numeric" id="{PREFIX}-seed" name="seed" value="{SEED}" '
         f'aria-describedby="{PREFIX}-seed-note">'
         f'<p class="tm-note" id="{PREFIX}-seed-note"></p></div>'
@@ -185,16 +185,15 @@ def _form(size: str) -> str:
     )
 
 
-def _table(part: str, label: str) -> str:
+def _table(part: str, label: str, *, reasons: bool = False) -> str:
     return (
         f'<div class="table-scroll" role="region" tabindex="0" aria-label="{label}, from this run" '
-        f'data-part="{part}"></div>'
+        f'data-part="{part}"{" data-reasons" if reasons else ""}></div>'
     )
 
 
-def _fold(part: str, label: str, *more: tuple[str, str]) -> str:
-    tables = "".join(_table(*one) for one in ((part, label), *more))
-    return f"<details hidden><summary>{label}</summary>{tables}</details>"
+def _fold(label: str, *tables: str) -> str:
+    return f"<details hidden><summary>{label}</summary>{''.join(tables)}</details>"
 
 
 _RESULT = (
@@ -202,7 +201,7 @@ _RESULT = (
     '<figure data-part="curve"></figure>'
     '<div class="runner-verdict" data-part="verdict" aria-live="polite"></div>'
     f"{_table('kept', 'The count and the formula')}"
-    f"{_fold('tape', 'What was kept, by name')}"
-    f"{_fold('rows', 'Row by row', ('causes', 'The causes'))}"
-    f"{_fold('gradients', 'The gradients')}</div>"
+    f"{_fold('What was kept, by name', _table('tape', 'What was kept', reasons=True))}"
+    f"{_fold('Row by row', _table('rows', 'Row by row', reasons=True), _table('causes', 'Causes'))}"
+    f"{_fold('The gradients', _table('gradients', 'The gradients'))}</div>"
 )

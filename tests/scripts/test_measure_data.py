@@ -20,7 +20,7 @@ ITEM_BYTES = {"fp32": 4, "bf16": 2, "bool": 1, "uint64": 8, "int64": 8, "int32":
 
 @pytest.fixture(scope="module")
 def tensors():
-    found = defaultdict(list)
+    found: dict[str, list[dict[str, str]]] = defaultdict(list)
     for row in tables.read(tables.TENSORS):
         found[row["block"]].append(row)
     return found
@@ -28,7 +28,7 @@ def tensors():
 
 @pytest.fixture(scope="module")
 def peaks():
-    found = defaultdict(dict)
+    found: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
     for row in tables.read(tables.PEAKS):
         found[row["step"]][row["phase"]] = row
     return found
@@ -169,6 +169,7 @@ def test_moments_have_the_few_names(peaks):
         layers = catalog.get(step["model"]).layers
         for row in peaks[step["step"]].values():
             assert row["moment"] in named
+            assert int(row["with_workspace_bytes"]) >= int(row["bytes"])
             assert row["moment"].endswith("layer") == bool(row["layer"])
             assert not row["layer"] or int(row["layer"]) < layers
 

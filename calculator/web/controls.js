@@ -20,6 +20,27 @@ const COPIED_MS = 2000;
 
 /** @typedef {HTMLInputElement | HTMLSelectElement} Control */
 
+/**
+ * @param {unknown} control
+ * @returns {control is HTMLInputElement}
+ */
+function isNumber(control) {
+  return control instanceof HTMLInputElement && control.inputMode === "numeric";
+}
+
+/**
+ * Take the commas out of a number whose thousands an edit has moved: "4,096" less its last digit is
+ * 409, not "4,09".
+ * @param {HTMLInputElement} input
+ */
+function ungroup(input) {
+  const text = input.value;
+  if (!/^[\d,]*,[\d,]*$/.test(text) || /^\d{1,3}(,\d{3})+$/.test(text)) return;
+  const before = text.slice(0, input.selectionStart ?? text.length).replaceAll(",", "").length;
+  input.value = text.replaceAll(",", "");
+  input.setSelectionRange(before, before);
+}
+
 export class Controls {
   #section;
   #hears;
@@ -40,6 +61,7 @@ export class Controls {
     this.#progress = /** @type {HTMLElement} */ (section.querySelector("[data-progress]"));
     section.addEventListener("input", (event) => this.#onInput(event), { signal });
     section.addEventListener("change", (event) => this.#onChange(event), { signal });
+    section.addEventListener("focusout", (event) => this.#onBlur(event), { signal });
     section.addEventListener("keydown", (event) => this.#onKey(event), { signal });
     section.addEventListener("click", (event) => this.#onClick(event), { signal });
     section.addEventListener("submit", (event) => event.preventDefault(), { signal });
@@ -57,7 +79,9 @@ export class Controls {
   /** @param {Event} event */
   #onInput(event) {
     const input = event.target;
-    if (!(input instanceof HTMLInputElement) || input.type !== "text") return;
+    if (!isNumber(input)) return;
+    ungroup(input);
+    input.dataset.unanswered = "";
     this.#hears.set(input.name, input.value, true);
   }
 
@@ -70,17 +94,24 @@ export class Controls {
       this.#hears.set(control.name, String(control.checked), false);
     } else if (control instanceof HTMLInputElement && control.type === "radio") {
       this.#hears.set(control.dataset.name ?? "", control.value, true);
-    } else if (control instanceof HTMLInputElement && !control.hasAttribute("aria-invalid")) {
-      // "4k" while it is typed, "4,096" when the field is left.
-      const shown = control.dataset.shown;
-      if (shown !== undefined) control.value = shown;
+    }
+  }
+
+  /**
+   * "4k" while it is typed, "4,096" when the field is left; what cannot be stays as it was typed.
+   * @param {Event} event
+   */
+  #onBlur(event) {
+    const input = event.target;
+    if (isNumber(input) && input.dataset.unanswered === undefined) {
+      input.value = input.dataset.shown ?? input.defaultValue;
     }
   }
 
   /** @param {KeyboardEvent} event */
   #onKey(event) {
     const input = event.target;
-    if (!(input instanceof HTMLInputElement) || input.inputMode !== "numeric") return;
+    if (!isNumber(input)) return;
     const by = { ArrowUp: 1, ArrowDown: -1 }[event.key];
     if (by === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
@@ -117,8 +148,9 @@ export class Controls {
       else if (control instanceof HTMLInputElement && control.type === "checkbox") {
         control.checked = value === "true";
       } else {
-        const typing = document.activeElement === control && set.has(name) && !steps.has(name);
         control.dataset.shown = value;
+        delete control.dataset.unanswered;
+        const typing = document.activeElement === control && set.has(name) && !steps.has(name);
         if (!typing && control.value !== value) control.value = value;
       }
       this.#note(name, answer.notes[name] ?? "", false);
@@ -141,7 +173,9 @@ export class Controls {
   refuse(errors, stepped) {
     for (const [name, value] of Object.entries(stepped)) {
       const control = this.#named(name);
-      if (control) control.value = value;
+      if (!control) continue;
+      control.value = value;
+      control.dataset.unanswered = "";
     }
     const reasons = new Map(errors.map(({ field, reason }) => [field, reason]));
     const labels = [];
@@ -235,6 +269,8 @@ export class Controls {
   fail(reason) {
     this.#form.reset();
     for (const control of this.#form.elements) {
+      delete (/** @type {Control} */ (control).dataset.shown);
+      delete (/** @type {Control} */ (control).dataset.unanswered);
       if (control.hasAttribute("aria-invalid")) {
         this.#note(/** @type {Control} */ (control).name, "", false);
       }

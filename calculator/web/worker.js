@@ -62,8 +62,7 @@ function reasonOf(error) {
 async function start(options) {
   // 1. Begin every download now: Pyodide itself would ask for one after the other.
   const begun = new Map(options.fetched.map((address) => [address, counted(address)]));
-  // A download that fails is told where it is awaited; here it must not count as unhandled.
-  for (const response of begun.values()) response.catch(() => {});
+  const failed = failure([...begun.values()]);
   const plainFetch = self.fetch;
   self.fetch = (address, init) => {
     const key = String(address instanceof Request ? address.url : address);
@@ -74,7 +73,7 @@ async function start(options) {
 
   // 2. Start Python.
   const { loadPyodide } = await import(`${options.pyodide}pyodide.mjs`);
-  const pyodide = await loadPyodide({ indexURL: options.pyodide });
+  const pyodide = await Promise.race([loadPyodide({ indexURL: options.pyodide }), failed]);
 
   // 3. Unpack the calculator, and import it: a start that works is one that can answer.
   unpack(pyodide, await (await self.fetch(options.package)).arrayBuffer());
@@ -116,6 +115,27 @@ function ask(door, request) {
     doors.set(door, answer);
   }
   return answer(request);
+}
+
+/**
+ * Never more than a rejection: of the first download that fails, or of a WebAssembly module that
+ * this browser refuses. Pyodide only warns of either, and then waits for ever.
+ * @param {Promise<Response>[]} downloads
+ * @returns {Promise<never>}
+ */
+function failure(downloads) {
+  return new Promise((_, reject) => {
+    for (const download of downloads) download.catch(reject);
+    const instantiate = WebAssembly.instantiateStreaming;
+    WebAssembly.instantiateStreaming = async (source, imports) => {
+      try {
+        return await instantiate(source, imports);
+      } catch (error) {
+        reject(error);
+        throw error;
+      }
+    };
+  });
 }
 
 /**

@@ -1,8 +1,8 @@
 """Advice: what is proposed is possible, saves what it says, and is in order."""
 
 from hypothesis import given, settings
-from strategies import requests
 
+from strategies import requests
 from training_memory.estimate import Estimate, estimate
 from training_memory.fit import changes
 from training_memory.run import Run

@@ -2,8 +2,8 @@
 
 import pytest
 from hypothesis import given, settings
-from strategies import requests
 
+from strategies import requests
 from training_memory.categories import STATES, Category
 from training_memory.derivation import derive
 from training_memory.estimate import Estimate, estimate

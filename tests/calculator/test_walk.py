@@ -1,8 +1,8 @@
 """The walk: what it composes equals what playing every event gives."""
 
 from hypothesis import given, settings
-from strategies import trees
 
+from strategies import trees
 from training_memory.categories import Category
 from training_memory.events import Counter, Event, Group, Phase, Repeat, count, expand
 from training_memory.timeline import timeline

@@ -4,6 +4,7 @@ import pytest
 
 from training_memory.blocks import paper
 from training_memory.blocks.ledger import Recompute
+from training_memory.categories import Category
 from training_memory.estimate import Estimate, estimate
 from training_memory.formula import Formula, as_formula, product, symbol, total
 from training_memory.recipe import FP32_ADAM, MIXED_ADAM, RECIPES
@@ -76,7 +77,7 @@ def test_llama_7b(recipe, recompute, peak, row):
         model="llama-7b", sequence=4096, micro_batch=1, recipe=recipe, recompute=recompute
     ).worst
     assert worst.peak_bytes == peak
-    columns = ["weights", "gradients", "optimizer", "master", "activations", "logits"]
+    columns = [category for category in Category if category is not Category.RECOMPUTED]
     assert " ".join(gb(worst.totals[column]) for column in columns) == row
 
 
@@ -145,7 +146,7 @@ def test_zero_formulas():
 )
 def test_selective_recomputation_removes_the_published_share(model, share):
     none, selective = (
-        ask(model=model, sequence=2048, recompute=recompute).worst.totals["activations"]
+        ask(model=model, sequence=2048, recompute=recompute).worst.totals[Category.ACTIVATIONS]
         for recompute in ("none", "selective")
     )
     assert percent(none - selective, none) == share

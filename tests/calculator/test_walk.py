@@ -4,7 +4,7 @@ from hypothesis import given, settings
 
 from strategies import trees
 from training_memory.categories import Category
-from training_memory.events import Counter, Event, Group, Phase, Repeat, count, expand
+from training_memory.events import Counter, Event, Group, Node, Phase, Repeat, count, expand
 from training_memory.timeline import timeline
 from training_memory.walk import walk, walk_expanded
 
@@ -70,7 +70,7 @@ def test_a_repeat_that_shrinks_or_stays_is_highest_in_its_first_run():
 
 def test_the_walk_does_not_expand():
     """10**18 events could not be played."""
-    tree = _event(1)
+    tree: Node = _event(1)
     for _ in range(6):
         tree = Repeat(count=1000, child=tree, counters=(Counter("layer"),))
     assert walk(tree).peak == 10**18

@@ -38,12 +38,12 @@ class RecordedStrip(Strip):
             object.__setattr__(self, name, value)
 
     @property
-    def label(self) -> str:  # type: ignore[override]  # worked out instead of kept
+    def label(self) -> str:
         """Which part of the step it is."""
         return _LABELS[self.section.key] + self.of
 
     @property
-    def children(self) -> tuple[Event, ...]:  # type: ignore[override]  # made when asked for
+    def children(self) -> tuple[Event, ...]:
         """Its events in full."""
         events: list[Event] = []
         for index, (_, source, target) in enumerate(self.section.moves):

@@ -332,12 +332,14 @@ let calculators = [];
 function attach() {
   for (const calculator of calculators) if (!calculator.isShown) calculator.leave();
   calculators = calculators.filter((calculator) => calculator.isShown);
-  const sections = document.querySelectorAll(".tm[data-runtime]:not([data-attached])");
-  sections.forEach((section, place) => {
-    if (!(section instanceof HTMLElement)) return;
+  const sections = document.querySelectorAll(".tm[data-runtime]");
+  // A page has one address: it is the first whole calculator's, not that of small live views.
+  const addressed = document.querySelector(".tm[data-runtime]:not(.tm-small)");
+  for (const section of sections) {
+    if (!(section instanceof HTMLElement) || section.dataset.attached !== undefined) continue;
     section.dataset.attached = "";
-    calculators.push(new Calculator(section, place === 0));
-  });
+    calculators.push(new Calculator(section, section === addressed));
+  }
 }
 
 const pages = /** @type {{subscribe(next: () => void): void} | undefined} */ (

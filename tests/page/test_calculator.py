@@ -1,0 +1,504 @@
+"""The calculator in a real browser: Python behind native controls, as a reader uses it.
+
+One page with Python ready serves most tests, since that start is what takes time.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from training_memory import catalog, gpus
+from training_memory.web import answer
+
+ROOT = Path(__file__).parents[2]
+READY_MS = 60_000
+FIRST = "model=llama-7b&preset=llama-7b"
+
+
+@pytest.fixture(scope="module")
+def context(browser: Browser, site_url: str) -> Iterator[BrowserContext]:
+    """A context for the whole module; at its end nothing may have gone wrong in it."""
+    context = browser.new_context(
+        base_url=site_url, reduced_motion="reduce", viewport={"width": 1280, "height": 900}
+    )
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    problems: list[str] = []
+    context.on(
+        "console",
+        lambda message: (
+            problems.append(message.text) if message.type in {"error", "warning"} else None
+        ),
+    )
+    context.on("weberror", lambda error: problems.append(str(error.error)))
+    context.on(
+        "request",
+        lambda request: (
+            None
+            if request.url.startswith((site_url, "blob:", "data:"))
+            else problems.append(request.url)
+        ),
+    )
+    yield context
+    context.close()
+    assert not problems
+
+
+@pytest.fixture(scope="module")
+def ready(context: BrowserContext) -> Page:
+    """The calculator's page, with Python ready."""
+    page = context.new_page()
+    page.goto("/calculator/")
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    return page
+
+
+@pytest.fixture
+def page(ready: Page) -> Page:
+    """The same page for each test, showing what it shows first."""
+    show(ready, FIRST)
+    return ready
+
+
+def sentence(state: str, **request: object) -> str:
+    """What the calculator answers to a state, computed here."""
+    found = json.loads(answer(json.dumps({"state": state, **request})))
+    return unescape(re.sub(r"<[^>]+>", "", found["html"]["answer"]))
+
+
+def show(page: Page, state: str) -> None:
+    """Bring the calculator to a state by the page's address, and wait for its answer."""
+    page.evaluate(
+        """state => {
+            history.replaceState(null, "", "#" + state);
+            dispatchEvent(new PopStateEvent("popstate"));
+        }""",
+        state,
+    )
+    expect(said(page)).to_have_text(sentence(state))
+
+
+def said(page: Page) -> Locator:
+    return page.locator(".tm output")
+
+
+def control(page: Page, name: str) -> Locator:
+    return page.locator(f'.tm [name="{name}"]')
+
+
+def note(page: Page, name: str) -> Locator:
+    return page.locator(f'.tm [data-field="{name}"] .tm-note')
+
+
+def state_of(page: Page) -> dict[str, str]:
+    """The state in the page's address."""
+    return dict(parse_qsl(urlsplit(page.url).fragment))
+
+
+def ask(page: Page, requests: list[str]) -> list[str]:
+    """Have the page's Python answer requests, past the page's controls."""
+    answers: list[str] = page.evaluate(
+        """async (requests) => {
+            const script = document.querySelector('script[src*="calculator/calculator.js"]');
+            const {python} = await import(new URL("runtime.js", script.src).href);
+            const runtime = python();
+            const answers = [];
+            for (const request of requests) answers.push(await runtime.ask(request));
+            return answers;
+        }""",
+        requests,
+    )
+    return answers
+
+
+# What the page shows
+
+
+def test_the_first_answer_is_there_without_scripts(browser: Browser, site_url: str) -> None:
+    context = browser.new_context(base_url=site_url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/calculator/")
+    expect(said(page)).to_contain_text("needs 199.5 GB: 2.5 times an 80 GB GPU")
+    expect(page.locator(".tm-bar")).to_be_visible()
+    expect(page.locator(".tm-step")).to_be_visible()
+    row = page.locator(".tm-row", has_text="Activations")
+    tensor = page.get_by_text("softmax dropout mask")
+    expect(tensor).to_be_hidden()
+    row.locator("summary").click()
+    expect(tensor).to_be_visible()
+    expect(control(page, "recompute")).to_be_disabled()
+    context.close()
+
+
+def test_full_recomputation_shows_the_command_lines_bytes(page: Page) -> None:
+    control(page, "recompute").select_option("full")
+    expect(said(page)).to_contain_text("every layer recomputed, needs 110.7 GB")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export JSON").click()
+    exported = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
+    command = [sys.executable, "-m", "training_memory", "estimate", "--recompute", "full", "--json"]
+    printed = subprocess.run(
+        command, capture_output=True, check=True, cwd=ROOT / "calculator", text=True
+    )
+    assert exported == json.loads(printed.stdout)
+    assert exported["peak"]["bytes"] == 110_690_025_216
+    shown = page.locator(".tm-table tfoot .tm-number").all_inner_texts()
+    assert shown == ["112.9 GB", "110.7 GB"]
+
+
+def test_the_pages_python_answers_byte_for_byte_as_this_one(page: Page) -> None:
+    dice = random.Random(7)
+    requests = [json.dumps(random_request(dice)) for _ in range(200)]
+    here = [answer(request) for request in requests]
+    assert sum(json.loads(one)["ok"] for one in here) > 120, "most of them are runs"
+    assert ask(page, requests) == here
+
+
+def random_request(dice: random.Random) -> dict[str, Any]:
+    """A request of any kind: runs, runs that cannot be, changes and steps."""
+    model = dice.choice(list(catalog.models().values()))
+    run = {
+        "model": model.id,
+        "sequence": dice.choice([128, 512, 1000, 1024, 2048, "8k", 32768]),
+        "micro_batch": dice.choice([1, 2, 3, 16, "64"]),
+        "micro_batches": dice.choice([1, 1, 2, 8, 100]),
+        "recipe": dice.choice(["mixed-adam", "fp32-adam"]),
+        "recompute": dice.choice(["none", "selective", "full"]),
+        "data": dice.choice([1, 1, 2, 7, 64]),
+        "zero": dice.randrange(4),
+        "tensor": dice.choice([1, 1, 2, 4, 8]),
+        "pipeline": dice.choice([1, 1, 2, 4]),
+        "gpu": dice.choice([None, *gpus.gpus()]),
+    }
+    if model.positions:
+        run["sequence"] = dice.choice([model.positions, model.positions // 2])
+    run["sequence_parallel"] = run["tensor"] != 1 and dice.random() < 0.5
+    if dice.random() < 0.3:
+        run["shape"] = {"layers": dice.randint(1, 200), "vocabulary": dice.randint(100, 300_000)}
+    request: dict[str, Any] = {"run": run, "units": dice.choice(["GB", "GiB"])}
+    if dice.random() < 0.2:
+        request["set"] = {"sequence": dice.choice(["many", "4,096", "0", "1k"])}
+    if dice.random() < 0.2:
+        request["step"] = {
+            dice.choice(["sequence", "layers", "tensor"]): dice.choice([-3, -1, 1, 2])
+        }
+    if dice.random() < 0.1:
+        request["advice"] = True
+    return request
+
+
+# What a reader does
+
+
+def test_numbers_are_taken_as_people_write_them(page: Page) -> None:
+    field = control(page, "sequence")
+    for typed, shown in (("8k", "8,192"), ("2,048", "2,048"), ("1024", "1,024")):
+        field.fill(typed)
+        expect(said(page)).to_contain_text(f"at {shown} tokens")
+        expect(field).to_have_value(typed)
+        field.blur()
+        expect(field).to_have_value(shown)
+
+
+def test_arrows_and_buttons_go_by_doublings(page: Page) -> None:
+    field = control(page, "sequence")
+    field.focus()
+    page.keyboard.press("ArrowUp")
+    expect(field).to_have_value("8,192")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(field).to_have_value("2,048")
+    page.get_by_role("button", name="Double sequence length").click()
+    expect(field).to_have_value("4,096")
+    page.get_by_role("button", name="Halve micro-batch").click()
+    expect(control(page, "micro_batch")).to_have_value("1")
+
+
+def test_a_value_that_cannot_be_stays_with_its_reason_and_the_last_answer(page: Page) -> None:
+    control(page, "recompute").select_option("full")
+    expect(said(page)).to_contain_text("110.7 GB")
+    field = control(page, "sequence")
+    field.fill("12 thousand")
+    expect(note(page, "sequence")).to_contain_text("12 thousand cannot be used: a whole number")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    described = field.get_attribute("aria-describedby")
+    assert described == note(page, "sequence").get_attribute("id")
+    expect(said(page)).to_contain_text("110.7 GB")
+    expect(page.locator(".tm")).to_have_attribute("data-stale", "refused")
+    expect(page.locator(".tm-status")).to_have_text(
+        "Still the last answer that was possible: see Sequence length."
+    )
+    # What else is changed meanwhile waits with it, and is answered once it is mended.
+    control(page, "micro_batch").fill("2")
+    expect(field).to_have_value("12 thousand")
+    field.fill("8k")
+    expect(said(page)).to_contain_text("8,192 tokens, 2 sequences")
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+    expect(note(page, "sequence")).to_be_empty()
+    expect(page.locator(".tm")).not_to_have_attribute("data-stale", "refused")
+
+
+def test_what_cannot_be_together_is_said_where_it_can_be_mended(page: Page) -> None:
+    page.locator("summary", has_text="Split over GPUs").click()
+    control(page, "tensor").fill("3")
+    expect(note(page, "tensor")).to_contain_text("LLaMA 7B has 32, so use a divisor of 32")
+    expect(page.locator(".tm-fold.tm-bad-inside")).to_contain_text("Split over GPUs")
+    control(page, "tensor").fill("4")
+    expect(page.locator(".tm-fold.tm-bad-inside")).to_have_count(0)
+    expect(page.locator('[data-summary="split"]')).to_have_text("4 GPUs, tensor 4")
+    page.locator("summary", has_text="Split over GPUs").click()
+
+
+def test_a_number_stepped_too_far_is_shown_as_it_was_stepped(page: Page) -> None:
+    show(page, "model=llama-7b&tensor=32")
+    page.locator("summary", has_text="Split over GPUs").click()
+    page.get_by_role("button", name="Double tensor parallelism").click()
+    expect(control(page, "tensor")).to_have_value("64")
+    expect(note(page, "tensor")).to_contain_text("64 cannot be used")
+    page.get_by_role("button", name="Halve tensor parallelism").click()
+    expect(control(page, "tensor")).to_have_value("32")
+    expect(note(page, "tensor")).to_be_empty()
+    page.locator("summary", has_text="Split over GPUs").click()
+
+
+def test_a_preset_fills_everything_and_knows_when_it_was_changed(page: Page) -> None:
+    title = page.locator('[data-text="title"]')
+    page.get_by_role("button", name="GPT-3 size on 64 GPUs").click()
+    expect(title).to_have_text("GPT-3 size on 64 GPUs")
+    expect(said(page)).to_contain_text("55.8 GB on the fullest of 64 GPUs")
+    expect(page.locator('[data-summary="split"]')).to_contain_text("64 GPUs, tensor 8, 8 stages")
+    control(page, "recompute").select_option("full")
+    expect(title).to_have_text("GPT-3 size on 64 GPUs, changed")
+    page.get_by_role("button", name="Reset").click()
+    expect(title).to_have_text("GPT-3 size on 64 GPUs")
+    expect(control(page, "recompute")).to_have_value("selective")
+
+
+def test_a_model_fills_the_shape(page: Page) -> None:
+    control(page, "model").select_option("gpt2")
+    expect(control(page, "sequence")).to_have_value("1,024")
+    expect(note(page, "sequence")).to_contain_text("learned positions")
+    expect(page.locator('[data-summary="shape"]')).to_have_text(
+        "12 layers, 768 wide, 124 million parameters"
+    )
+    expect(control(page, "layers")).to_have_value("12")
+    expect(control(page, "tied")).to_be_checked()
+
+
+def test_sizes_can_be_shown_in_gib(page: Page) -> None:
+    page.get_by_label("GiB", exact=True).check()
+    expect(said(page)).to_contain_text("185.8 GiB")
+    assert state_of(page)["units"] == "GiB"
+    page.get_by_label("GB", exact=True).check()
+    expect(said(page)).to_contain_text("199.5 GB")
+    assert "units" not in state_of(page)
+
+
+def test_advice_is_applied_by_a_click(page: Page) -> None:
+    button = page.get_by_role("button", name="Apply: Tensor and sequence parallelism over 8 GPUs")
+    button.click()
+    expect(page.locator(".tm-verdict")).to_contain_text("Fits")
+    expect(said(page)).to_contain_text("24.9 GB on each of 8 GPUs")
+    expect(page.locator('[data-part="advice"]')).to_be_empty()
+    assert state_of(page)["sequence_parallel"] == "true"
+
+
+def test_links_and_commands_are_copied(page: Page) -> None:
+    control(page, "recompute").select_option("full")
+    expect(said(page)).to_contain_text("110.7 GB")
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.locator(".tm-status")).to_have_text("Copied.")
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+    page.get_by_role("button", name="Copy as command").click()
+    command = page.evaluate("navigator.clipboard.readText()")
+    assert command.startswith("training-memory estimate --model llama-7b --sequence 4096")
+    assert "--recompute full" in command
+
+
+def test_only_the_last_of_many_changes_is_answered(page: Page) -> None:
+    page.evaluate(
+        """() => {
+            const field = document.querySelector('.tm [name="micro_batch"]');
+            for (let batch = 1; batch <= 60; batch++) {
+                field.value = String(batch);
+                field.dispatchEvent(new Event("input", {bubbles: true}));
+            }
+        }"""
+    )
+    expect(said(page)).to_contain_text("60 sequences")
+    assert state_of(page)["micro_batch"] == "60"
+
+
+# Where things stay
+
+
+def test_an_answer_leaves_focus_and_unfolded_rows_where_they_are(page: Page) -> None:
+    row = page.locator(".tm-row", has_text="Activations").locator("summary")
+    row.click()
+    field = control(page, "sequence")
+    field.focus()
+    field.press("End")
+    field.press("Backspace")
+    expect(said(page)).to_contain_text("at 409 tokens")
+    expect(field).to_be_focused()
+    expect(field).to_have_value("409")
+    assert field.evaluate("field => field.selectionStart") == len("409")
+    expect(page.get_by_text("softmax dropout mask")).to_be_visible()
+    row.click()
+
+
+def test_the_address_carries_the_state_and_back_restores_it(page: Page) -> None:
+    control(page, "recompute").select_option("selective")
+    expect(said(page)).to_contain_text("116.1 GB")
+    control(page, "recompute").select_option("full")
+    expect(said(page)).to_contain_text("110.7 GB")
+    for digits in ("2", "20", "204", "2048"):
+        control(page, "sequence").fill(digits)
+        expect(said(page)).to_contain_text(f"at {int(digits):,} tokens")
+    assert state_of(page)["sequence"] == "2048"
+    # A number typed digit by digit is one step back.
+    page.go_back()
+    expect(said(page)).to_contain_text("at 4,096 tokens")
+    expect(said(page)).to_contain_text("110.7 GB")
+    expect(control(page, "sequence")).to_have_value("4,096")
+    page.go_back()
+    expect(said(page)).to_contain_text("116.1 GB")
+    expect(control(page, "recompute")).to_have_value("selective")
+    page.go_forward()
+    expect(said(page)).to_contain_text("110.7 GB")
+
+
+def test_a_link_opens_what_it_was_copied_from(context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto("/calculator/#model=mistral-7b&sequence=8192&recompute=full&units=GiB&layers=16")
+    expect(said(page)).to_contain_text("Mistral 7B, changed at 8,192 tokens", timeout=READY_MS)
+    expect(control(page, "recompute")).to_have_value("full")
+    expect(page.get_by_label("GiB", exact=True)).to_be_checked()
+    page.close()
+
+
+def test_python_lives_on_while_the_reader_looks_around(page: Page) -> None:
+    control(page, "recompute").select_option("full")
+    expect(said(page)).to_contain_text("110.7 GB")
+    address = page.url
+
+    def workers() -> list[str]:
+        return [worker.url for worker in page.workers if worker.url.endswith("worker.js")]
+
+    assert len([url for url in workers() if "/calculator/" in url]) == 1
+    page.evaluate("window.stillHere = true")
+    page.get_by_role("navigation", name="Tabs").get_by_role("link", name="Results").click()
+    expect(page.locator("h1")).to_contain_text("Results")
+    page.go_back()
+    expect(said(page)).to_contain_text("110.7 GB")
+    assert page.url == address
+    expect(control(page, "recompute")).to_have_value("full")
+    assert page.evaluate("window.stillHere")
+    assert len([url for url in workers() if "/calculator/" in url]) == 1
+
+
+# For everyone
+
+
+def test_the_keyboard_alone_is_enough(page: Page) -> None:
+    control(page, "model").focus()
+    keyboard = page.keyboard
+
+    def to(name: str) -> None:
+        """Press Tab until a control has the focus."""
+        for _ in range(60):
+            if page.evaluate("document.activeElement.getAttribute('name')") == name:
+                return
+            keyboard.press("Tab")
+        pytest.fail(f"Tab does not lead to {name}")
+
+    to("sequence")
+    keyboard.press("ArrowUp")
+    expect(said(page)).to_contain_text("at 8,192 tokens")
+    to("recompute")
+    keyboard.press("f")
+    expect(said(page)).to_contain_text("every layer recomputed")
+    summary = page.locator("summary", has_text="Split over GPUs")
+    summary.focus()
+    keyboard.press("Enter")
+    to("data")
+    keyboard.press("Control+A")
+    keyboard.type("8")
+    to("zero")
+    keyboard.press("3")
+    expect(said(page)).to_contain_text("on each of 8 GPUs: it fits")
+    summary.focus()
+    keyboard.press("Enter")
+
+
+def test_a_words_meaning_opens_by_key_and_by_touch(page: Page) -> None:
+    meaning = page.get_by_text("Tokens in one training example. 4k means 4,096.")
+    mark = page.get_by_role("button", name="What is meant by sequence length?")
+    expect(meaning).to_be_hidden()
+    mark.focus()
+    page.keyboard.press("Enter")
+    expect(meaning).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(meaning).to_be_hidden()
+    mark.click()
+    expect(meaning).to_be_visible()
+    page.keyboard.press("Escape")
+
+
+def test_a_screen_reader_hears_an_answer_once_it_settles(page: Page) -> None:
+    heard = said(page)
+    expect(heard).to_have_attribute("aria-live", "polite")
+    control(page, "micro_batch").fill("3")
+    expect(heard).to_contain_text("3 sequences")
+    expect(heard).to_have_attribute("aria-busy", "true")
+    expect(heard).not_to_have_attribute("aria-busy", "true")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_accessibility_rule_is_broken_by_what_unfolds(
+    page: Page, axe: Callable[[Page], None], scheme: Any, width: int
+) -> None:
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    page.set_viewport_size({"width": width, "height": 900})
+    show(page, "model=korthikanti-175b&sequence=2048&tensor=8&pipeline=4&data=2&zero=1")
+    page.evaluate("for (const one of document.querySelectorAll('.tm details')) one.open = true")
+    control(page, "sequence").fill("no number")
+    expect(note(page, "sequence")).to_contain_text("cannot be used")
+    axe(page)
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+    page.evaluate("for (const one of document.querySelectorAll('.tm details')) one.open = false")
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_printing_leaves_the_controls_out_and_the_result_whole(page: Page) -> None:
+    page.emulate_media(media="print")
+    expect(page.locator(".tm-form")).to_be_hidden()
+    expect(page.locator(".tm-actions")).to_be_hidden()
+    for whole in (".tm-bar", ".tm-step", ".tm-table", ".tm output"):
+        expect(page.locator(whole)).to_be_visible()
+    page.emulate_media(media="screen", reduced_motion="reduce")
+
+
+def test_nothing_moves_for_who_wants_no_motion(page: Page) -> None:
+    segment = page.locator(".tm-segment rect").first
+
+    def seconds() -> str:
+        return str(segment.evaluate("rect => getComputedStyle(rect).transitionDuration"))
+
+    assert seconds() == "0s"
+    page.emulate_media(reduced_motion="no-preference")
+    assert seconds() != "0s"
+    page.emulate_media(reduced_motion="reduce")

@@ -1,0 +1,113 @@
+"""How the calculator starts: late, calmly, and, where it cannot, without taking the page along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
+
+READY_MS = 60_000
+
+# Adds up every shift that no input explains, and the elements that shifted.
+SHIFTS = """() => {
+    window.shifted = {score: 0, what: []};
+    new PerformanceObserver((list) => {
+        for (const shift of list.getEntries()) {
+            if (shift.hadRecentInput) continue;
+            window.shifted.score += shift.value;
+            for (const {node} of shift.sources) window.shifted.what.push(node?.className ?? "?");
+        }
+    }).observe({type: "layout-shift", buffered: true});
+}"""
+
+
+def is_runtime(url: str) -> bool:
+    return "/assets/runtime/" in url or url.endswith("calculator/worker.js")
+
+
+@pytest.fixture
+def unwatched(browser: Browser, site_url: str) -> Iterator[BrowserContext]:
+    """A context in which errors are expected: the browser tells of every blocked file."""
+    context = browser.new_context(base_url=site_url)
+    yield context
+    context.close()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_shifts_when_python_becomes_ready(
+    width: int, new_context: Callable[..., BrowserContext]
+) -> None:
+    page = new_context(viewport={"width": width, "height": 800}).new_page()
+    page.goto("/calculator/")
+    page.evaluate(SHIFTS)
+    page.locator(".tm-status").scroll_into_view_if_needed()
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    page.wait_for_timeout(800)  # the advice is asked for once things have settled
+    shifted = page.evaluate("window.shifted")
+    assert shifted["score"] == 0, shifted
+
+
+def test_python_is_fetched_only_when_the_reader_nears_a_calculator(page: Page) -> None:
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url))
+    page.goto("/chapter/")
+    page.wait_for_load_state("networkidle")
+    assert not [url for url in fetched if is_runtime(url)]
+    status = page.locator(".tm-status")
+    expect(status).to_contain_text("Computed when the page was built; a change loads Python,")
+    page.locator(".tm").scroll_into_view_if_needed()
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    assert [url for url in fetched if is_runtime(url)]
+    assert len(fetched) == len(set(fetched)), "nothing is fetched twice"
+
+
+def test_what_is_changed_before_python_is_ready_is_answered_when_it_is(
+    page: Page, context: BrowserContext
+) -> None:
+    held: list[Route] = []
+    context.route("**/*.wasm", lambda route: held.append(route))
+    page.goto("/calculator/")
+    section = page.locator(".tm")
+    expect(section).to_have_attribute("data-status", "loading")
+    expect(page.locator(".tm-status")).to_contain_text("You can change things already")
+    page.locator('.tm [name="recompute"]').select_option("full")
+    page.locator('.tm [name="sequence"]').focus()
+    page.keyboard.press("ArrowUp")
+    expect(section).to_have_attribute("data-stale", "waiting")
+    # The number that is shown is not touched until there is another.
+    expect(page.locator(".tm output")).to_contain_text("199.5 GB")
+    for route in held:
+        route.continue_()
+    expect(page.locator(".tm output")).to_contain_text(
+        "8,192 tokens, one sequence, mixed-precision Adam, every layer recomputed",
+        timeout=READY_MS,
+    )
+    assert "sequence=8192" in page.url
+    expect(page.locator('.tm [name="sequence"]')).to_have_value("8,192")
+
+
+def test_where_python_cannot_start_the_page_says_so_and_stays_whole(
+    unwatched: BrowserContext,
+) -> None:
+    context = unwatched
+    context.route("**/*.wasm", lambda route: route.abort())
+    page = context.new_page()
+    page.goto("/calculator/#recompute=full")
+    section = page.locator(".tm")
+    expect(section).to_have_attribute("data-status", "failed", timeout=READY_MS)
+    status = page.locator(".tm-status")
+    expect(status).to_contain_text("Python could not start here")
+    expect(status).to_contain_text("What is shown was computed when the page was built")
+    expect(page.locator(".tm output")).to_contain_text("needs 199.5 GB")
+    expect(page.locator('.tm [name="recompute"]')).to_be_disabled()
+    expect(page.locator('.tm [name="recompute"]')).to_have_value("none")
+    expect(section).not_to_have_attribute("data-stale", "waiting")
+    for whole in (".tm-bar", ".tm-step", ".tm-table"):
+        expect(page.locator(whole)).to_be_visible()
+
+    context.unroute("**/*.wasm")
+    page.get_by_role("button", name="Try again").click()
+    expect(section).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    page.locator('.tm [name="recompute"]').select_option("full")
+    expect(page.locator(".tm output")).to_contain_text("110.7 GB")

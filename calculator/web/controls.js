@@ -18,6 +18,10 @@ const WORDS = {
 };
 const COPIED_MS = 2000;
 
+/** What is of no use without Python. */
+const NEEDING_PYTHON =
+  'fieldset.tm-controls, [data-name], [data-set], [data-action="command"], [data-action="export"]';
+
 /** @typedef {HTMLInputElement | HTMLSelectElement} Control */
 
 /**
@@ -275,7 +279,9 @@ export class Controls {
         this.#note(/** @type {Control} */ (control).name, "", false);
       }
     }
-    /** @type {HTMLFieldSetElement} */ (this.#form.querySelector("fieldset")).disabled = true;
+    for (const control of this.#section.querySelectorAll(NEEDING_PYTHON)) {
+      /** @type {HTMLInputElement} */ (control).disabled = true;
+    }
     const words = `Python could not start here (${reason}), so nothing can be changed. What is shown was computed when the page was built. `;
     this.status("failed", words);
     const retry = document.createElement("button");

@@ -14,8 +14,11 @@ from .svg import escape
 _OPEN = 5
 
 
-def advice(estimate: Estimate, *, binary: bool = False) -> str:
-    """Every single change that saves memory, best first; nothing for a run that fits."""
+def advice(estimate: Estimate, *, binary: bool = False, usable: bool = True) -> str:
+    """Every single change that saves memory, best first; nothing for a run that fits.
+
+    The buttons can be used at once if ``usable``, else when a script takes them over.
+    """
     room = estimate.room_bytes
     if room is None or room >= 0:
         return ""
@@ -30,30 +33,31 @@ def advice(estimate: Estimate, *, binary: bool = False) -> str:
     rest = found[_OPEN:]
     more = (
         f'<details data-key="advice"><summary>{len(rest)} more</summary>'
-        f"{_list(rest, binary=binary)}</details>"
+        f"{_list(rest, binary=binary, usable=usable)}</details>"
         if rest
         else ""
     )
     return (
         f'<p class="tm-heading">What would make it fit</p><p class="tm-caption">{words}</p>'
-        f"{_list(found[:_OPEN], binary=binary)}{more}"
+        f"{_list(found[:_OPEN], binary=binary, usable=usable)}{more}"
     )
 
 
-def _list(found: Sequence[Change], *, binary: bool) -> str:
-    items = "".join(_item(change, binary=binary) for change in found)
+def _list(found: Sequence[Change], *, binary: bool, usable: bool) -> str:
+    items = "".join(_item(change, binary=binary, usable=usable) for change in found)
     return f'<ul class="tm-changes">{items}</ul>'
 
 
-def _item(change: Change, *, binary: bool) -> str:
+def _item(change: Change, *, binary: bool, usable: bool) -> str:
     saved = show_bytes(change.saved_bytes, binary=binary)
     left = show_bytes(change.peak_bytes, binary=binary)
     fits = ' <b class="tm-fits">fits</b>' if change.fits else ""
+    use = f'aria-label="Apply: {escape(change.title)}"{"" if usable else " disabled"}'
     return (
         f'<li><span class="tm-change">{escape(change.title)} '
         f"<small>{escape(change.cost)}</small></span>"
         f'<span class="tm-number">saves {saved}</span>'
         f'<span class="tm-number">needs {left}{fits}</span>'
         f'<button type="button" class="tm-quiet" data-set="{escape(address(change.fields))}" '
-        f'aria-label="Apply: {escape(change.title)}">Apply</button></li>'
+        f"{use}>Apply</button></li>"
     )

@@ -40,13 +40,14 @@ def calculator(
         f'aria-live="polite" aria-atomic="true" data-part="answer">{made["answer"]}</output>'
         f'<p class="tm-stand" data-part="verdict">{made["verdict"]}</p>'
         f'<p class="tm-status"><span role="status" data-said>{_status(size)}</span>'
-        '<span data-progress aria-hidden="true"></span></p>'
+        '<span data-progress aria-hidden="true"></span><noscript> Changing them needs JavaScript.'
+        "</noscript></p>"
         f"{form(run, shown, prefix=prefix)}"
         f'<div class="tm-result">{_units(prefix)}'
         f'<figure class="tm-figure" data-part="bar">{made["bar"]}</figure>'
         f'<figure class="tm-figure" data-part="step">{made["step"]}</figure>'
         f'<div data-part="split">{made["split"]}</div>'
-        f'<div data-part="advice">{advice(found)}</div>'
+        f'<div data-part="advice">{advice(found, usable=False)}</div>'
         f'<div data-part="table">{made["table"]}</div>'
         f'<div data-part="omitted">{made["omitted"]}</div>'
         f"{_actions()}</div></div></section>"

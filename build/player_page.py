@@ -61,7 +61,7 @@ def step_player(preset: str = FIRST, *, beside: str = Recompute.FULL) -> str:
         '<p class="tm-hidden" role="status" data-told></p></div>'
         f'<div class="player-stills" data-part="stills">{storyboard(films[0])}</div>'
         # Not a script of a data type: instant navigation would run it, and the policy refuse it.
-        f"<template data-films>{escape(data, quote=False)}</template></section>"
+        f"<template data-films data-search-exclude>{escape(data, quote=False)}</template></section>"
     )
     if _BLANK.search(html):
         raise ValueError("the player's HTML has a blank line, at which Markdown would cut it")

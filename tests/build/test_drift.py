@@ -175,7 +175,7 @@ def words(page: str) -> str:
     be what another quantity was.
     """
     (article,) = re.findall(r"<article\b.*</article>", page, re.DOTALL) or [""]
-    article = re.sub(r"<script\b.*?</script>", " ", article, flags=re.DOTALL)
+    article = re.sub(r"<(script|template)\b.*?</\1>", " ", article, flags=re.DOTALL)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", article)))
 
 

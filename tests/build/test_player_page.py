@@ -28,7 +28,7 @@ def html(monkeypatch):
 
 
 def films_in(html):
-    (data,) = re.findall(r"<template data-films>(.*?)</template>", html)
+    (data,) = re.findall(r"<template data-films data-search-exclude>(.*?)</template>", html)
     return json.loads(unescape(data))
 
 

@@ -78,3 +78,11 @@ def test_building_again_does_nothing(built_site):
     )
     assert done.stdout.count("unchanged") == 4, f"site/ was not up to date:\n{done.stdout}"
     assert {file: file.stat().st_mtime_ns for file in built_site.rglob("*")} == before
+
+
+def test_search_is_of_words_for_people(built_site):
+    index = json.loads((built_site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    # Every reader's browser fetches the index: data that a script reads has no place in it.
+    for section in index["docs"]:
+        assert len(section["text"]) < 40_000, section["location"]
+        assert '":{"' not in section["text"], section["location"]

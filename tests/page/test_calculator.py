@@ -489,6 +489,11 @@ def test_printing_leaves_the_controls_out_and_the_result_whole(page: Page) -> No
     expect(page.locator(".tm-actions")).to_be_hidden()
     for whole in (".tm-bar", ".tm-step", ".tm-table", ".tm output"):
         expect(page.locator(whole)).to_be_visible()
+    expect(page.locator(".tm-units")).to_be_hidden()
+    all_of_it, bar = (page.locator(one).bounding_box() for one in (".tm", ".tm-bar"))
+    assert all_of_it is not None
+    assert bar is not None
+    assert bar["width"] == all_of_it["width"], "the controls' column is not left empty"
     page.emulate_media(media="screen", reduced_motion="reduce")
 
 

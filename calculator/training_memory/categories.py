@@ -17,6 +17,9 @@ class Category(StrEnum):
     #: and are gone a moment later, so they are not among what the forward pass keeps.
     RECOMPUTED = "recomputed"
     LOGITS = "logits"
+    #: What is on its way: gradients that flow through a layer, copies in another format, what the
+    #: optimizer needs for a moment.
+    TEMPORARY = "temporary"
 
     @property
     def heading(self) -> str:
@@ -37,6 +40,7 @@ _HEADINGS = {
     Category.ACTIVATIONS: "Activations",
     Category.RECOMPUTED: "Recomputed layer",
     Category.LOGITS: "Logits",
+    Category.TEMPORARY: "Working memory",
 }
 CATEGORIES: tuple[Category, ...] = tuple(Category)
 _PLACES = {category: place for place, category in enumerate(CATEGORIES)}

@@ -72,6 +72,7 @@ def derive(run: Run, on: RankEstimate) -> tuple[Entry, ...]:
         Category.ACTIVATIONS: _activations,
         Category.RECOMPUTED: _recomputed,
         Category.LOGITS: _logits,
+        Category.TEMPORARY: _nothing,
     }
     entries = []
     for category in CATEGORIES:
@@ -150,6 +151,10 @@ def _recomputed(run: Run, rank: Rank) -> _Parts:
         return Formula(), None, 1, ()
     lines = _layer_lines(run, all_rows=True)
     return total(line.formula for line in lines), TOKENS, 1, lines
+
+
+def _nothing(run: Run, rank: Rank) -> _Parts:
+    return Formula(), None, 1, ()
 
 
 def _logits(run: Run, rank: Rank) -> _Parts:

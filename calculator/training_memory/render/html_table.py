@@ -89,6 +89,7 @@ def _why_none(run: Run, category: Category) -> str:
         Category.MASTER: f"{run.recipe.name} updates the weights themselves",
         Category.RECOMPUTED: "nothing is recomputed",
         Category.LOGITS: "on the last pipeline stage",
+        Category.TEMPORARY: "the textbook counts none",
     }
     return reasons.get(category, "none")
 

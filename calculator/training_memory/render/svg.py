@@ -43,6 +43,7 @@ _PATTERNS: dict[Category, tuple[int, str]] = {
     Category.MASTER: (6, "M3 0V6"),
     Category.RECOMPUTED: (5, "M-1 4L1 6M0 0L5 5M4 -1L6 1"),
     Category.LOGITS: (5, "M0 2.5H5"),
+    Category.TEMPORARY: (6, "M-1 -1L7 7M-1 5L1 7M5 -1L7 1"),
 }
 
 

@@ -23,6 +23,7 @@ GLYPHS: Mapping[Category, str] = {
     Category.ACTIVATIONS: "▚",
     Category.RECOMPUTED: "▌",
     Category.LOGITS: "▄",
+    Category.TEMPORARY: "▞",
 }
 #: A letter for each, which stands over the bar and, where there are no glyphs, in it.
 LETTERS: Mapping[Category, str] = {
@@ -33,6 +34,7 @@ LETTERS: Mapping[Category, str] = {
     Category.ACTIVATIONS: "A",
     Category.RECOMPUTED: "R",
     Category.LOGITS: "L",
+    Category.TEMPORARY: "T",
 }
 # Okabe and Ito's colours, told apart by the colour-blind, as near as 256 colours come to them.
 _COLOURS: Mapping[Category, int] = {
@@ -43,6 +45,7 @@ _COLOURS: Mapping[Category, int] = {
     Category.ACTIVATIONS: 166,
     Category.RECOMPUTED: 175,
     Category.LOGITS: 227,
+    Category.TEMPORARY: 248,
 }
 _DRAWN = "".join(GLYPHS.values()) + "┃┆└┘▲·×−²§"
 _ASCII = str.maketrans(

@@ -19,6 +19,8 @@ MEANING: dict[Category, str] = {
     "backward pass on top of everything kept.",
     Category.LOGITS: "A score for every entry of the vocabulary at every token, from which the "
     "loss is computed.",
+    Category.TEMPORARY: "What is on its way: gradients flowing through a layer, copies in another "
+    "format, what the optimizer needs for a moment. The textbook counts none of it.",
 }
 
 PEAK = (

@@ -532,9 +532,14 @@ def test_gpus_are_listed_with_their_memory(run):
 
 
 def _interpreter(version: str) -> str | None:
-    """A Python of that version: on the path, or installed by pyenv."""
-    found = [*Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")]
-    return str(found[0]) if found else shutil.which(f"python{version}")
+    """A Python of that version that runs: installed by pyenv, or on the path."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    found = [str(one) for one in pyenv.glob(f"versions/{version}.*/bin/python3")]
+    for python in (*found, shutil.which(f"python{version}")):
+        # What is on the path may be a stand-in that refuses to run in this folder.
+        if python and not subprocess.run([python, "-c", "pass"], capture_output=True).returncode:
+            return python
+    return None
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])

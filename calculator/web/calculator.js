@@ -50,6 +50,8 @@ class Calculator {
   #asking = false;
   /** Whether something changed since the last request was sent. */
   #changed = false;
+  /** The parts as they were last put in their places. @type {Map<string, string>} */
+  #parts = new Map();
   /** The last answer's texts, for the buttons. @type {Record<string, string> | undefined} */
   #text;
   /** Whether the next answer belongs in the history as a step of its own, in place, or not at all.
@@ -281,8 +283,11 @@ class Calculator {
     this.#steps.clear();
     const hadFocus = this.#section.contains(document.activeElement);
     for (const place of this.#section.querySelectorAll("[data-part]")) {
-      const html = answer.html[/** @type {HTMLElement} */ (place).dataset.part ?? ""];
-      if (html !== undefined) morph(place, html);
+      const part = /** @type {HTMLElement} */ (place).dataset.part ?? "";
+      const html = answer.html[part];
+      if (html === undefined || html === this.#parts.get(part)) continue;
+      morph(place, html);
+      this.#parts.set(part, html);
     }
     // A button that its own effect took away hands the focus on to what it brought about.
     if (hadFocus && !this.#section.contains(document.activeElement)) {

@@ -86,7 +86,9 @@ export class Controls {
     if (!isNumber(input)) return;
     ungroup(input);
     input.dataset.unanswered = "";
-    this.#hears.set(input.name, input.value, true);
+    // Emptied on the way to another number, it means what it meant before.
+    const shown = input.dataset.shown ?? input.defaultValue;
+    this.#hears.set(input.name, input.value.trim() || shown, true);
   }
 
   /** @param {Event} event */

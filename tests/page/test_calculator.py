@@ -211,6 +211,18 @@ def test_numbers_are_taken_as_people_write_them(page: Page) -> None:
         expect(field).to_have_value(shown)
 
 
+def test_a_field_emptied_to_type_another_number_means_what_it_did(page: Page) -> None:
+    field = control(page, "sequence")
+    field.fill("")
+    expect(field).not_to_have_attribute("aria-invalid", "true")
+    expect(said(page)).to_contain_text("at 4,096 tokens")
+    field.press_sequentially("2048")
+    expect(said(page)).to_contain_text("at 2,048 tokens")
+    field.fill("")
+    field.blur()
+    expect(field).to_have_value("2,048")
+
+
 def test_arrows_and_buttons_go_by_doublings(page: Page) -> None:
     field = control(page, "sequence")
     field.focus()

@@ -76,6 +76,19 @@ def test_other_contents_have_other_names_and_no_others_are_left(tmp_path, pyodid
     assert len([file for file in into.rglob("*") if file.is_file()]) == len(second["files"]) + 1
 
 
+def test_what_lies_apart_is_there_and_not_part_of_a_start(tmp_path, pyodide, wheel):
+    into = tmp_path / "runtime"
+    plain = make_runtime(wheel, into, pyodide)
+    made = make_runtime(wheel, into, pyodide, apart={"decoder": b"PK decoder"})
+    apart = made["apart"]["decoder"]
+    digest = hashlib.sha256(b"PK decoder").hexdigest()
+    assert apart["path"] == f"assets/runtime/decoder-{digest[:12]}.zip"
+    assert apart["sha256"] == digest
+    assert (into / apart["path"].rsplit("/", 1)[-1]).read_bytes() == b"PK decoder"
+    assert plain["apart"] == {}
+    assert {**made, "apart": {}} == plain
+
+
 def test_what_is_missing_is_named(tmp_path, pyodide, wheel):
     (pyodide / "pyodide.asm.wasm").unlink()
     with pytest.raises(FileNotFoundError, match=r"pyodide\.asm\.wasm"):

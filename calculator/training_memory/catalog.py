@@ -116,9 +116,10 @@ def custom(shape: Mapping[str, object]) -> Model:
 def with_shape(model: Model, overrides: Mapping[str, object]) -> Model:
     """``model`` with some shape fields changed, and with them the fields that follow from them.
 
-    A field follows only where it did before: ``head_dim`` where it was hidden / heads, ``kv_heads``
-    where it was ``heads``, ``expert_ffn`` where it was ``ffn``. What can no longer be goes with its
-    reason: shared experts with experts, a norm's bias with LayerNorm. Values may be text ("4,096").
+    A field follows only where it did before: ``head_dim`` where it was hidden / heads, ``ffn`` where
+    it was four times hidden, ``kv_heads`` where it was ``heads``, ``expert_ffn`` where it was
+    ``ffn``. What can no longer be goes with its reason: shared experts with experts, a norm's bias
+    with LayerNorm. Values may be text ("4,096").
     Raises :class:`InputError` or :class:`InputErrors`.
     """
     if not overrides:
@@ -159,6 +160,8 @@ def _following(model: Model) -> set[str]:
         found.add("kv_heads")
     if model.head_dim * model.heads == model.hidden:
         found.add("head_dim")
+    if model.ffn == 4 * model.hidden:
+        found.add("ffn")
     if not model.experts:
         found |= {"expert_ffn", "experts_per_token"}
     elif model.expert_ffn == model.ffn:

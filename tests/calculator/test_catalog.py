@@ -281,3 +281,9 @@ def test_a_custom_model_needs_four_sizes() -> None:
     assert {error.allowed for error in errors} == {"needed: no value is usual"}
     model = catalog.custom({"layers": 2, "hidden": 16, "heads": 2, "vocabulary": 64})
     assert (model.id, model.kv_heads, model.head_dim, model.ffn) == ("custom", 2, 8, 64)
+
+
+def test_a_feed_forward_layer_of_four_times_the_width_stays_so():
+    assert catalog.with_shape(catalog.get("gpt2"), {"hidden": 1536}).ffn == 4 * 1536
+    # LLaMA's is no multiple that could be followed.
+    assert catalog.with_shape(catalog.get("llama-7b"), {"hidden": 8192}).ffn == 11_008

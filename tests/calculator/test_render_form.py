@@ -75,6 +75,7 @@ def test_folded_parts_say_what_they_hold(run, shape, splitting):
     said = summaries(Run.from_json(run))
     assert said["shape"] == shape
     assert said["split"] == splitting
+    assert said["implementation"] == "Textbook"
 
 
 def test_a_gpus_name_is_told_apart_from_what_it_offers():

@@ -102,9 +102,12 @@ def _recompute() -> Choices:
     return {"": tuple((str(value), labels[value]) for value in Recompute)}
 
 
+#: What each implementation is called.
+IMPLEMENTATIONS: Mapping[Implementation, str] = {Implementation.PAPER: "Textbook"}
+
+
 def _implementations() -> Choices:
-    labels = {Implementation.PAPER: "Textbook"}
-    return {"": tuple((str(value), labels.get(value, str(value))) for value in Implementation)}
+    return {"": tuple((str(value), IMPLEMENTATIONS[value]) for value in Implementation)}
 
 
 def _zero() -> Choices:

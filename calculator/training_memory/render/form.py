@@ -9,7 +9,7 @@ from ..presets import PRESETS
 from ..run import Run
 from ..units import ratio, show_bytes
 from .answer import label
-from .fields import FIELDS, Field, Kind, Place, at
+from .fields import FIELDS, IMPLEMENTATIONS, Field, Kind, Place, at
 from .svg import escape
 from .words import question
 
@@ -60,7 +60,7 @@ def summaries(run: Run) -> dict[str, str]:
     return {
         Place.SHAPE: ", ".join(shape),
         Place.SPLIT: ", ".join(split),
-        Place.IMPLEMENTATION: "Textbook",
+        Place.IMPLEMENTATION: IMPLEMENTATIONS[run.implementation],
     }
 
 

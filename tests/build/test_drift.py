@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+import decoder_run
 from make_site import build_pages
 from places import ROOT
 
@@ -189,6 +190,7 @@ def words(page: str) -> str:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, built_site) -> dict[str, Built]:  # the site brings the runtime
     """The site as it is and under each mutation, two at a time."""
+    decoder_run.trained()  # so that there is something to copy
     folder = tmp_path_factory.mktemp("drift")
     cases: dict[str, Mutation | None] = {"as it is": None}
     cases |= {mutation.name: mutation for mutation in MUTATIONS}

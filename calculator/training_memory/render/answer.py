@@ -45,8 +45,9 @@ def _sequences(run: Run) -> str:
 
 def described(run: Run) -> str:
     """The run in a line: model, tokens, batch, recipe and recomputation."""
+    changed = " with another shape" if label(run) != run.model.name else ""
     return (
-        f"{label(run)} at {run.sequence:,} tokens, {_sequences(run)}, {run.recipe.name}, "
+        f"{run.model.name}{changed} at {run.sequence:,} tokens, {_sequences(run)}, {run.recipe.name}, "
         f"{RECOMPUTED[run.recompute]}"
     )
 

@@ -24,9 +24,12 @@ def runtime_data() -> dict[str, Any]:
     manifest = runtime.manifest(RUNTIME)
     return {
         "pyodide": manifest["pyodide"]["base"],
+        "info": manifest["pyodide"]["info"],
+        "library": manifest["library"],
         "package": manifest["package"]["path"],
-        "files": {file["path"]: file["bytes"] for file in manifest["files"]},
-        "size": manifest["gzip_bytes"],
+        "snapshot": manifest["snapshot"],
+        "starts": {kind: start["files"] for kind, start in manifest["starts"].items()},
+        "size": manifest["starts"]["quick"]["gzip_bytes"],
     }
 
 

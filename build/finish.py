@@ -29,6 +29,8 @@ _HEADING_OR_TABLE = re.compile(
     re.DOTALL,
 )
 _PERMALINK = re.compile(r'<a class="headerlink".*?</a>', re.DOTALL)
+_HEAD_END = "</head>"
+_EARLY = '<script type="module" async src="{root}assets/calculator/early.js"></script>\n'
 _TAG = re.compile(r"<[^>]+>")
 _SCROLL = '<div class="table-scroll" role="region" tabindex="0" aria-label="{label}">{table}</div>'
 _SCROLLED = re.compile(r'<div class="table-scroll"[^>]*>(<table>.*?</table>)</div>', re.DOTALL)
@@ -89,6 +91,17 @@ def name_search(page: str) -> str:
     return _SEARCH_DIALOG.sub(r'\1 aria-label="Search">', page)
 
 
+def start_early(page: str, root: str) -> str:
+    """Have a page with a calculator look for it before the theme's scripts have run.
+
+    ``root`` is the way from the page to the site's root.
+    """
+    early = _EARLY.format(root=root)
+    if " data-runtime=" not in page or early in page:
+        return page
+    return page.replace(_HEAD_END, early + _HEAD_END, 1)
+
+
 def relocatable(script: str, base: str) -> str:
     """Let instant navigation work at any port and under any path, not only at the published one.
 
@@ -122,7 +135,8 @@ def finish(site: Path, *, base: str = "/", canonical: bool) -> None:
     bundle.write_text(script, encoding="utf-8")
     texts = {page: page.read_text(encoding="utf-8") for page in pages_of(site)}
     for page, text in texts.items():
-        text = name_search(slides(scroll_tables(text)))
+        root = "../" * (len(page.relative_to(site).parts) - 1)
+        text = start_early(name_search(slides(scroll_tables(text))), root)
         texts[page] = text if canonical else _CANONICAL.sub("", text)
     shared = policy(texts.values())
     for page, text in texts.items():

@@ -3,9 +3,10 @@
 The stages, each done only when something it reads has changed:
 
 1. wheel: the calculator, packed as it goes to PyPI;
-2. runtime: the files that run it in a page, under names that hold their hashes;
-3. tables: the committed tables are what the calculator says now;
-4. pages: MkDocs, strict, then the finishing steps, then the audit of what a browser will get.
+2. snapshot: Python's memory with the calculator in it, from which a page starts;
+3. runtime: the files that run it in a page, under names that hold their hashes;
+4. tables: the committed tables are what the calculator says now;
+5. pages: MkDocs, strict, then the finishing steps, then the audit of what a browser will get.
 
 The pages are made in a folder of their own and moved into place when whole, so that a server never
 shows half a site and a failed build leaves the last good one.
@@ -41,6 +42,7 @@ from places import (
     WEB,
 )
 from runtime import BASE, make_runtime
+from snapshot import SNAPSHOT, make_snapshot, read_snapshot
 from stages import Stages
 from wheel import EPOCH, make_wheel
 
@@ -111,9 +113,22 @@ def make_site() -> None:
     )
     (wheel,) = WHEEL.glob("*.whl")
     stages.run(
+        "snapshot",
+        lambda: make_snapshot(wheel),
+        reads=[wheel, PYODIDE, BUILD / "snapshot.py", BUILD / "snapshot.mjs"],
+        makes=[SNAPSHOT],
+    )
+    stages.run(
         "runtime",
-        lambda: make_runtime(wheel, apart={"decoder": decoder_package.packed()}),
-        reads=[wheel, PYODIDE, BUILD / "runtime.py", *decoder],
+        lambda: make_runtime(wheel, read_snapshot(), apart={"decoder": decoder_package.packed()}),
+        reads=[
+            wheel,
+            SNAPSHOT,
+            PYODIDE,
+            BUILD / "runtime.py",
+            BUILD / "library.py",
+            *decoder,
+        ],
         makes=[RUNTIME],
     )
     stages.run(

@@ -1,9 +1,10 @@
 """What the page runs: Python itself and the calculator's wheel, from this site alone.
 
-Pyodide's files keep the names it asks for, in a folder named by their hash; the wheel travels as a
-``.zip`` named by its hash, because company networks often refuse ``*.whl``. What only some pages
-need lies apart, and is fetched when one of them asks. ``manifest.json`` says what there is and how
-large, so that a page can tell a reader before anything is fetched.
+Pyodide's files keep the names it asks for, in a folder named by their hash. A page starts from
+Python's memory with the calculator in it; where that fails, it starts plainly, from the standard
+library and the wheel, which travels as a ``.zip`` because company networks often refuse ``*.whl``.
+What only some pages need lies apart, and is fetched when one of them asks. ``manifest.json`` says
+what there is and how large, so that a page can tell a reader before anything is fetched.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from library import trimmed
 from places import PYODIDE, RUNTIME
+from snapshot import Snapshot
 
-# What a start of Python fetches; the package holds a console, types and source maps besides.
-PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip")
+#: Python itself, in the npm package, which holds a console, types and source maps besides.
+PYODIDE_FILES = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm")
+LIBRARY = "python_stdlib.zip"
 
 # Where the folder stands in the site.
 BASE = "assets/runtime"
@@ -29,6 +33,7 @@ MANIFEST = "manifest.json"
 
 def make_runtime(
     wheel: Path,
+    snapshot: Snapshot,
     into: Path = RUNTIME,
     pyodide: Path = PYODIDE,
     *,
@@ -36,45 +41,48 @@ def make_runtime(
 ) -> dict[str, Any]:
     """Lay out the runtime in the emptied folder ``into`` and return its manifest.
 
-    ``wheel`` is the calculator's wheel, ``pyodide`` the npm package's folder, and ``apart`` holds
-    zips by their names that a start does not fetch. Paths in the manifest are relative to the
-    site's root. Raises ``FileNotFoundError`` naming what is missing.
+    ``wheel`` is the calculator's wheel, ``snapshot`` the memory with that wheel imported,
+    ``pyodide`` the npm package's folder, and ``apart`` holds zips by their names that a start does
+    not fetch. Paths in the manifest are relative to the site's root. Raises ``FileNotFoundError``
+    naming what is missing.
     """
-    lock = _short_lock(pyodide)
     contents = {name: (pyodide / name).read_bytes() for name in PYODIDE_FILES}
-    contents["pyodide-lock.json"] = lock
     version = json.loads((pyodide / "package.json").read_bytes())["version"]
+    info = json.loads((pyodide / "pyodide-lock.json").read_bytes())["info"]
     folder = f"pyodide-{version}-{_short_hash(b''.join(contents.values()))}"
-
     shutil.rmtree(into, ignore_errors=True)
     (into / folder).mkdir(parents=True)
-    for name, data in contents.items():
-        (into / folder / name).write_bytes(data)
 
-    packed = wheel.read_bytes()
+    def lay(name: str, data: bytes) -> dict[str, Any]:
+        (into / name).write_bytes(data)
+        return _entry(name, data)
+
+    def lay_hashed(name: str, data: bytes, suffix: str) -> dict[str, Any]:
+        return lay(f"{name}-{_short_hash(data)}{suffix}", data)
+
+    python = [lay(f"{folder}/{name}", data) for name, data in contents.items()]
+    library = lay_hashed("library", trimmed((pyodide / LIBRARY).read_bytes()), ".zip")
     name, package_version = wheel.name.split("-")[:2]
-    package = f"{name}-{package_version}-{_short_hash(packed)}.zip"
-    (into / package).write_bytes(packed)
-
-    files = [_entry(f"{folder}/{name}", data) for name, data in contents.items()]
-    files.append(_entry(package, packed))
-    zips = {}
-    for name, data in (apart or {}).items():
-        file = f"{name}-{_short_hash(data)}.zip"
-        (into / file).write_bytes(data)
-        zips[name] = _entry(file, data)
+    package = lay_hashed(f"{name}-{package_version}", wheel.read_bytes(), ".zip")
+    memory = lay_hashed("memory", snapshot.file, ".bin")
+    zips = {name: lay_hashed(name, data, ".zip") for name, data in (apart or {}).items()}
 
     manifest = {
-        "pyodide": {
-            "version": version,
-            "python": json.loads(lock)["info"]["python"],
-            "base": f"{BASE}/{folder}/",
+        "pyodide": {"version": version, "info": info, "base": f"{BASE}/{folder}/"},
+        "library": library["path"],
+        "package": {"version": package_version, "path": package["path"]},
+        "snapshot": {
+            "path": memory["path"],
+            "memory": snapshot.memory_bytes,
+            "whole": snapshot.whole_bytes,
         },
-        "package": {"version": package_version, "path": f"{BASE}/{package}"},
+        # What each way to start fetches; the plain one is for where the quick one fails.
+        "starts": {
+            "quick": _start([*python, memory]),
+            "plain": _start([*python, library, package]),
+        },
         "apart": zips,
-        "files": files,
-        "bytes": sum(file["bytes"] for file in files),
-        "gzip_bytes": sum(file["gzip_bytes"] for file in files),
+        "files": [*python, memory, library, package],
     }
     (into / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     return manifest
@@ -92,10 +100,11 @@ def manifest(runtime: Path = RUNTIME) -> dict[str, Any]:
     return found
 
 
-def _short_lock(pyodide: Path) -> bytes:
-    """Pyodide's lock file without its packages: the site ships none, and the list is long."""
-    lock = json.loads((pyodide / "pyodide-lock.json").read_bytes())
-    return json.dumps({"info": lock["info"], "packages": {}}, sort_keys=True).encode()
+def _start(files: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "files": {file["path"]: file["bytes"] for file in files},
+        "gzip_bytes": sum(file["gzip_bytes"] for file in files),
+    }
 
 
 def _short_hash(data: bytes) -> str:

@@ -6,6 +6,7 @@
 
 import { Controls } from "./controls.js";
 import { morph } from "./morph.js";
+import { startWhenNear } from "./near.js";
 import { python } from "./runtime.js";
 
 /**
@@ -28,8 +29,6 @@ import { python } from "./runtime.js";
  * @property {Record<string, string>} stepped  numbers as they were stepped to
  */
 
-/** How near a calculator is scrolled, in CSS pixels, before Python begins to load. */
-const NEAR = "400px";
 /** How long nothing must change before it is told to a screen reader, and advice is asked for. */
 const SETTLED_MS = 600;
 
@@ -77,7 +76,7 @@ class Calculator {
       act: (action, button) => this.#onAction(action, button),
     });
     this.#runtime.watch((state) => this.#onRuntime(state), signal);
-    this.#startWhenNear(signal);
+    startWhenNear(section, this.#runtime, signal);
     if (addressed) {
       const restore = () => this.#restore();
       addEventListener("popstate", restore, { signal });
@@ -96,38 +95,6 @@ class Calculator {
   leave() {
     clearTimeout(this.#settling);
     this.#left.abort();
-  }
-
-  /** @param {AbortSignal} signal */
-  #startWhenNear(signal) {
-    const start = () => this.#runtime.start();
-    // Whoever wants to save data has it fetched on the first touch.
-    const connection = /** @type {{saveData?: boolean} | undefined} */ (
-      /** @type {any} */ (navigator).connection
-    );
-    if (!connection?.saveData) {
-      const observer = new IntersectionObserver(
-        (entries) => {
-          if (entries.some((entry) => entry.isIntersecting)) {
-            observer.disconnect();
-            // A try that failed is repeated only when the reader asks.
-            if (this.#runtime.state.name === "idle") start();
-          }
-        },
-        { rootMargin: NEAR },
-      );
-      observer.observe(this.#section);
-      signal.addEventListener("abort", () => observer.disconnect());
-    }
-    for (const touch of ["pointerdown", "focusin"]) {
-      this.#section.addEventListener(
-        touch,
-        () => {
-          if (this.#runtime.state.name === "idle") start();
-        },
-        { signal },
-      );
-    }
   }
 
   /** @param {import("./runtime.js").State} state */

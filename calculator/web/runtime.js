@@ -7,9 +7,25 @@
  * What the built page says of the runtime; paths are relative to the site's root.
  * @typedef {object} Manifest
  * @property {string} pyodide
+ * @property {Record<string, string>} info
+ * @property {string} library
  * @property {string} package
- * @property {Record<string, number>} files  each file's size in bytes
- * @property {number} size  what all of them weigh on the way, compressed
+ * @property {{path: string, memory: number, whole: number}} snapshot
+ * @property {Record<Kind, Record<string, number>>} starts  the bytes of each file that a start needs
+ * @property {number} size  what the quick start's files weigh on the way, compressed
+ */
+
+/**
+ * How Python starts: from the memory that the build took, or, where that fails, from nothing.
+ * @typedef {"quick" | "plain"} Kind
+ */
+
+/**
+ * Something that Python was asked for and has not given yet.
+ * @typedef {object} Asked
+ * @property {Record<string, unknown>} message
+ * @property {(answer: string) => void} resolve
+ * @property {(error: Error) => void} reject
  */
 
 /**
@@ -31,7 +47,9 @@ export class Runtime {
   #watchers = new Set();
   /** @type {Worker | undefined} */
   #worker;
-  /** @type {Map<number, {resolve: (answer: string) => void, reject: (error: Error) => void}>} */
+  /** @type {Kind} */
+  #kind = "quick";
+  /** @type {Map<number, Asked>} */
   #asked = new Map();
   #count = 0;
   /** Packages beside the calculator's, by their paths. @type {Map<string, Promise<string>>} */
@@ -62,36 +80,53 @@ export class Runtime {
   /** Start Python, unless it is started already; after a failure, try again. */
   start() {
     if (this.state.name === "loading" || this.state.name === "ready") return;
+    this.#kind = "quick";
+    this.#begin();
+  }
+
+  #begin() {
+    performance.mark("python: wanted");
     this.#become({ name: "loading", share: 0 });
-    try {
-      this.#worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
-    } catch (error) {
-      this.#fail(error instanceof Error ? error.message : String(error));
-      return;
-    }
+    const worker = this.#makeWorker();
+    if (worker === undefined) return;
+    this.#worker = worker;
     // Scripts are imported, not fetched, and so not counted.
-    const files = Object.entries(this.#manifest.files).filter(([path]) => !/\.m?js$/.test(path));
-    const whole = files.reduce((sum, [, size]) => sum + size, 0);
+    const files = Object.entries(this.#manifest.starts[this.#kind]);
+    const whole = files.reduce((sum, [path, size]) => sum + (/\.m?js$/.test(path) ? 0 : size), 0);
     let loaded = 0;
-    this.#worker.addEventListener("message", ({ data }) => {
+    worker.addEventListener("message", ({ data }) => {
       if (data.type === "progress") {
         loaded += data.bytes;
+        // What is fetched once Python is ready is no part of its start.
+        if (this.state.name !== "loading") return;
         this.#become({ name: "loading", share: Math.min(1, loaded / whole) });
-      } else if (data.type === "ready") this.#become({ name: "ready" });
-      else if (data.type === "failed") this.#fail(data.reason);
+      } else if (data.type === "ready") this.#ready();
+      else if (data.type === "failed") this.#failed(data.reason);
       else this.#answered(data);
     });
-    this.#worker.addEventListener("error", (event) => {
+    worker.addEventListener("error", (event) => {
       event.preventDefault();
-      this.#fail(event.message || "its script did not load");
+      this.#failed(event.message || "its script did not load");
     });
     const at = (/** @type {string} */ path) => new URL(path, ROOT).href;
-    this.#worker.postMessage({
+    const { pyodide, info, library, package: wheel, snapshot } = this.#manifest;
+    worker.postMessage({
       type: "start",
-      pyodide: at(this.#manifest.pyodide),
-      package: at(this.#manifest.package),
-      fetched: files.map(([path]) => at(path)),
+      pyodide: at(pyodide),
+      library: at(library),
+      package: at(wheel),
+      info,
+      snapshot: this.#kind === "quick" ? { ...snapshot, address: at(snapshot.path) } : undefined,
     });
+  }
+
+  #makeWorker() {
+    try {
+      return new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+    } catch (error) {
+      this.#fail(error instanceof Error ? error.message : String(error));
+      return undefined;
+    }
   }
 
   /**
@@ -150,17 +185,47 @@ export class Runtime {
   #send(message) {
     return new Promise((resolve, reject) => {
       const id = ++this.#count;
-      this.#asked.set(id, { resolve, reject });
+      this.#asked.set(id, { message: { ...message, id }, resolve, reject });
       this.#worker?.postMessage({ ...message, id });
     });
   }
 
-  /** @param {{type: string, id: number, answer: string, reason: string}} message */
+  #ready() {
+    // What a memory that broke left unanswered.
+    for (const { message } of this.#asked.values()) this.#worker?.postMessage(message);
+    this.#become({ name: "ready" });
+  }
+
+  /**
+   * @param {{type: string, id: number, answer: string, reason: string, unreachable: boolean}} message
+   */
   #answered(message) {
     const asked = this.#asked.get(message.id);
+    if (message.type !== "answer" && !message.unreachable && this.#kind === "quick") {
+      // Python's doors answer whatever they are asked, so the memory may be at fault.
+      this.#failed(message.reason);
+      return;
+    }
     this.#asked.delete(message.id);
+    // scripts/benchmarks/start.py looks for the first.
+    if (message.id === 1) performance.mark("python: first answer");
     if (message.type === "answer") asked?.resolve(message.answer);
     else asked?.reject(new Error(message.reason));
+  }
+
+  /**
+   * A start, or what it brought, is no good: try the plain one before giving up.
+   * @param {string} reason
+   */
+  #failed(reason) {
+    if (this.#kind === "plain") {
+      this.#fail(reason);
+      return;
+    }
+    this.#worker?.terminate();
+    this.#used.clear();
+    this.#kind = "plain";
+    this.#begin();
   }
 
   /** @param {string} reason */

@@ -5,25 +5,55 @@
  * Comes in: {type: "start", ...StartOptions}, then {type: "ask", id, door, request} and, for a door
  *           in a package that the start does not bring, {type: "use", id, package} before it.
  * Goes out: {type: "progress", bytes}, {type: "ready"}, {type: "failed", reason},
- *           {type: "answer", id, answer} or {type: "failed-answer", id, reason}.
+ *           {type: "answer", id, answer} or {type: "failed-answer", id, reason, unreachable}.
  *
  * Requests and answers are JSON text: whole numbers larger than a double holds stay whole.
  */
 
 /**
- * Where the runtime's files are.
+ * Where the runtime's files are, and how to start from them.
  * @typedef {object} StartOptions
  * @property {string} pyodide  address of the folder with Pyodide's files, with its closing slash
+ * @property {string} library  address of Python's standard library
  * @property {string} package  address of the calculator's wheel
- * @property {string[]} fetched  addresses that the start will fetch, all begun at once
+ * @property {Record<string, string>} info  what Pyodide's lock file says of its build
+ * @property {Snapshot} [snapshot]  the memory to begin with; without it, Python starts plainly
  */
+
+/**
+ * Python's memory with the calculator already imported; build/snapshot.mjs describes the file.
+ * @typedef {object} Snapshot
+ * @property {string} address
+ * @property {number} memory  size of Pyodide's own snapshot within the file, in bytes
+ * @property {number} whole  size of the file, unpacked, in bytes
+ */
+
+/** A zip of nothing: a memory that was restored holds what it needs of the library. */
+const EMPTY_ZIP = new Uint8Array([0x50, 0x4b, 5, 6, ...Array(18).fill(0)]);
+
+const WASM = "application/wasm";
+
+/** The scope in which Pyodide's loader leaves the function that makes its module. @type {any} */
+const scope = self;
 
 /** Pyodide's own object, which carries no types. @type {any} */
 let python;
 
+/** Fetches what a restored memory lacks; there is nothing to fetch after a plain start.
+ * @type {(() => Promise<void>) | undefined} */
+let completeLibrary;
+
 /** Doors that were asked before: the function `answer` of a Python module, by its name.
  * @type {Map<string, (request: string) => string>} */
 const doors = new Map();
+
+/**
+ * Note when a stage of the start is reached; a browser's tools and scripts/benchmarks/start.py show it.
+ * @param {string} stage
+ */
+function mark(stage) {
+  performance.mark(`python: ${stage}`);
+}
 
 /** @param {Record<string, unknown>} message */
 function say(message) {
@@ -40,13 +70,17 @@ self.addEventListener("message", async ({ data }) => {
     }
   } else if (python !== undefined) {
     try {
-      const answer = data.type === "use" ? await use(data.package) : ask(data.door, data.request);
+      const answer = data.type === "use" ? await use(data.package) : await ask(data);
       say({ type: "answer", id: data.id, answer });
     } catch (error) {
-      say({ type: "failed-answer", id: data.id, reason: reasonOf(error) });
+      const unreachable = error instanceof Unreachable;
+      say({ type: "failed-answer", id: data.id, reason: reasonOf(error), unreachable });
     }
   }
 });
+
+/** Says that a file could not be fetched, which is no fault of Python's. */
+class Unreachable extends Error {}
 
 /** @param {unknown} error */
 function reasonOf(error) {
@@ -59,26 +93,191 @@ function reasonOf(error) {
  * @param {StartOptions} options
  * @returns {Promise<any>}
  */
-async function start(options) {
+function start(options) {
+  mark("asked for");
+  const { pyodide, library, snapshot } = options;
   // 1. Begin every download now: Pyodide itself would ask for one after the other.
-  const begun = new Map(options.fetched.map((address) => [address, counted(address)]));
-  const failed = failure([...begun.values()]);
+  const begun = {
+    loader: import(`${pyodide}pyodide.asm.js`),
+    pyodide: import(`${pyodide}pyodide.mjs`),
+    compiled: compile(`${pyodide}pyodide.asm.wasm`),
+    memory: snapshot && memoryOf(snapshot),
+    library: snapshot ? Promise.resolve(new Response(EMPTY_ZIP)) : counted(library),
+    wheel: snapshot ? undefined : counted(options.package),
+  };
+  // Pyodide only warns of a file that fails, and then waits for ever.
+  return Promise.race([startFrom(begun, options), failureOf(Object.values(begun))]);
+}
+
+/**
+ * @param {{[file: string]: Promise<any> | undefined, compiled: Promise<WebAssembly.Module>}} begun
+ * @param {StartOptions} options
+ */
+async function startFrom(begun, options) {
+  const { pyodide, library, snapshot } = options;
+  const { loadPyodide } = await begun.pyodide;
+  await begun.loader;
+  mark("loader read");
+
+  // 2. Hand Pyodide what is on its way where it would fetch for itself.
+  handOver({
+    [library]: begun.library,
+    [`${pyodide}pyodide.asm.wasm`]: Promise.resolve(new Response()), // compiled already
+  });
+  WebAssembly.instantiateStreaming = async (_, imports) => {
+    const module = await begun.compiled;
+    return { module, instance: await WebAssembly.instantiate(module, imports) };
+  };
+
+  // 3. Start Python.
+  const started = await loadPyodide({
+    indexURL: pyodide,
+    stdLibURL: library,
+    lockFileContents: { info: options.info, packages: {} },
+    packageBaseUrl: pyodide,
+    ...(begun.memory && { _loadSnapshot: beginWith(begun.memory, snapshot?.memory ?? 0) }),
+  });
+  mark("started");
+
+  // 4. Unpack the calculator, unless memory holds it, and import it: a start that works is one
+  //    that can answer.
+  if (begun.wheel) unpack(started, await (await begun.wheel).arrayBuffer());
+  else completeLibrary = () => fetchLibrary(options);
+  started.pyimport("training_memory.web");
+  mark("calculator imported");
+  return started;
+}
+
+/**
+ * The bytes of a memory that travels compressed by us: hosts compress what they know, and this they
+ * do not.
+ * @param {Snapshot} snapshot
+ */
+async function memoryOf({ address, whole }) {
+  const { body } = await counted(address);
+  const unpacked = /** @type {ReadableStream} */ (body).pipeThrough(new DecompressionStream("gzip"));
+  const file = await new Response(unpacked).arrayBuffer();
+  if (file.byteLength !== whole) throw new Error(`${address} is not whole`);
+  mark("memory arrived");
+  return file;
+}
+
+/**
+ * Have Pyodide begin with a memory that may still be on its way. Pyodide would wait for it before
+ * it makes its module; it is given an empty one of the same size, and the real one at the last moment.
+ * @param {Promise<ArrayBuffer>} arriving
+ * @param {number} size  of Pyodide's own snapshot, which the file begins with
+ */
+function beginWith(arriving, size) {
+  const create = scope._createPyodideModule;
+  scope._createPyodideModule = async (/** @type {unknown} */ settings) => {
+    const module = await create(settings);
+    mark("module made");
+    const file = await arriving;
+    complete(file, size, module.HEAPU32);
+    const restore = module.API.restoreSnapshot;
+    module.API.restoreSnapshot = () => restore(new Uint8Array(file, 0, size));
+    return module;
+  };
+  return new Uint8Array(size);
+}
+
+/**
+ * Put the words that the file leaves out into their places.
+ * @param {ArrayBuffer} file
+ * @param {number} size  of Pyodide's own snapshot, which the file begins with
+ * @param {Uint32Array} laidOut  memory as WebAssembly has just laid it out
+ */
+function complete(file, size, laidOut) {
+  const [, header = 0] = new Uint32Array(file, 0, 2);
+  const words = new Uint32Array(file, header, (size - header) / 4);
+  const runs = new Uint32Array(file, size);
+  for (let at = 0; at < runs.length; at += 2) {
+    const [from = 0, to = 0] = runs.subarray(at, at + 2);
+    words.set(laidOut.subarray(from, to), from);
+  }
+}
+
+/**
+ * Compile WebAssembly while it arrives.
+ * @param {string} address
+ */
+async function compile(address) {
+  const response = await counted(address);
+  // Browsers compile only what is named so, and not every host names it so.
+  const named = response.headers.get("content-type")?.startsWith(WASM)
+    ? response
+    : new Response(response.body, { headers: { "content-type": WASM } });
+  const module = await WebAssembly.compileStreaming(named);
+  mark("compiled");
+  return module;
+}
+
+/**
+ * Fetch a file and tell of the bytes that arrive.
+ * @param {string} address
+ */
+async function counted(address) {
+  const response = await reach(address);
+  // A copy is counted, beside the way that the file itself takes.
+  tell(response.clone()).catch(() => {});
+  return response;
+}
+
+/** How often the page hears of progress, and which bytes it has not heard of yet. */
+const EVERY_MS = 50;
+let untold = 0;
+let told = 0;
+
+/** @param {Response} response */
+async function tell({ body }) {
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (body).getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    untold += value?.byteLength ?? 0;
+    if (done || performance.now() - told > EVERY_MS) {
+      say({ type: "progress", bytes: untold });
+      untold = 0;
+      told = performance.now();
+    }
+    if (done) return;
+  }
+}
+
+/** @param {string} address */
+async function reach(address) {
+  const response = await fetch(address).catch((error) => {
+    throw new Unreachable(`${address} could not be fetched (${reasonOf(error)})`);
+  });
+  if (!response.ok) {
+    throw new Unreachable(`${address} could not be fetched (${response.status})`);
+  }
+  return response;
+}
+
+/**
+ * Have `fetch` answer with what was begun before, once each.
+ * @param {Record<string, Promise<Response> | undefined>} begun  by address
+ */
+function handOver(begun) {
   const plainFetch = self.fetch;
   self.fetch = (address, init) => {
     const key = String(address instanceof Request ? address.url : address);
-    const response = begun.get(key);
-    begun.delete(key);
+    const response = begun[key];
+    delete begun[key];
     return response ?? plainFetch(address, init);
   };
+}
 
-  // 2. Start Python.
-  const { loadPyodide } = await import(`${options.pyodide}pyodide.mjs`);
-  const pyodide = await Promise.race([loadPyodide({ indexURL: options.pyodide }), failed]);
-
-  // 3. Unpack the calculator, and import it: a start that works is one that can answer.
-  unpack(pyodide, await (await self.fetch(options.package)).arrayBuffer());
-  pyodide.pyimport("training_memory.web");
-  return pyodide;
+/**
+ * Never more than a rejection: that of the first that fails.
+ * @param {(Promise<unknown> | undefined)[]} parts
+ * @returns {Promise<never>}
+ */
+function failureOf(parts) {
+  return new Promise((_, reject) => {
+    for (const part of parts) part?.catch(reject);
+  });
 }
 
 /**
@@ -98,62 +297,49 @@ function unpack(pyodide, archive) {
  * @param {string} address
  */
 async function use(address) {
-  const response = await fetch(address);
-  if (!response.ok) throw new Error(`${address} could not be fetched (${response.status})`);
-  unpack(python, await response.arrayBuffer());
+  unpack(python, await (await reach(address)).arrayBuffer());
   return "";
 }
 
 /**
- * @param {string} door  the Python module that answers
+ * @param {{door: string, request: string}} question  the Python module that answers, and what
+ * @returns {Promise<string>}
+ */
+async function ask({ door, request }) {
+  try {
+    return answer(door, request);
+  } catch (error) {
+    const kind = /** @type {{type?: string}} */ (error).type;
+    // A module or a file that no restored memory holds: it was never asked for before.
+    if (!completeLibrary || (kind !== "ModuleNotFoundError" && kind !== "FileNotFoundError")) throw error;
+    await completeLibrary();
+    return answer(door, request);
+  }
+}
+
+/**
+ * @param {string} door
  * @param {string} request
  */
-function ask(door, request) {
-  let answer = doors.get(door);
-  if (answer === undefined) {
-    answer = /** @type {(request: string) => string} */ (python.pyimport(door).answer);
-    doors.set(door, answer);
+function answer(door, request) {
+  let found = doors.get(door);
+  if (found === undefined) {
+    found = /** @type {(request: string) => string} */ (python.pyimport(door).answer);
+    doors.set(door, found);
   }
-  return answer(request);
+  return found(request);
 }
 
 /**
- * Never more than a rejection: of the first download that fails, or of a WebAssembly module that
- * this browser refuses. Pyodide only warns of either, and then waits for ever.
- * @param {Promise<Response>[]} downloads
- * @returns {Promise<never>}
+ * Bring what a restored memory did without: the whole standard library and the calculator's files.
+ * @param {StartOptions} options
  */
-function failure(downloads) {
-  return new Promise((_, reject) => {
-    for (const download of downloads) download.catch(reject);
-    const instantiate = WebAssembly.instantiateStreaming;
-    WebAssembly.instantiateStreaming = async (source, imports) => {
-      try {
-        return await instantiate(source, imports);
-      } catch (error) {
-        reject(error);
-        throw error;
-      }
-    };
-  });
-}
-
-/**
- * Fetch a file and tell of every piece of it that arrives.
- * @param {string} address
- * @returns {Promise<Response>}
- */
-async function counted(address) {
-  const response = await fetch(address);
-  if (!response.ok || response.body === null) {
-    throw new Error(`${address} could not be fetched (${response.status})`);
-  }
-  const counter = new TransformStream({
-    transform(piece, controller) {
-      say({ type: "progress", bytes: piece.byteLength });
-      controller.enqueue(piece);
-    },
-  });
-  // The headers go along: only what is served as WebAssembly is compiled while it arrives.
-  return new Response(response.body.pipeThrough(counter), { headers: response.headers });
+async function fetchLibrary(options) {
+  const [library, wheel] = await Promise.all([reach(options.library), reach(options.package)]);
+  completeLibrary = undefined;
+  const zip = python.runPython("import sys; next(p for p in sys.path if p.endswith('.zip'))");
+  python.FS.writeFile(zip, new Uint8Array(await library.arrayBuffer()));
+  python.runPython("import zipimport; zipimport._zip_directory_cache.clear()");
+  python.runPython("sys.path_importer_cache.clear()");
+  unpack(python, await wheel.arrayBuffer());
 }

@@ -282,7 +282,8 @@ def test_the_run_in_the_page_waits_and_knows_what_the_page_says(built_site):
     # Its zip is a file of the site, and not among those that every start fetches.
     assert data["package"] == manifest()["apart"]["decoder"]["path"]
     assert (built_site / data["package"]).is_file()
-    assert data["package"] not in json.loads(data["python"])["files"]
+    for files in json.loads(data["python"])["starts"].values():
+        assert data["package"] not in files
 
 
 @pytest.mark.parametrize("text", [None, "step,loss_nats\n"])

@@ -3,7 +3,7 @@
 import pytest
 
 from audit import audit
-from finish import drop_unneeded, finish, name_search, relocatable, scroll_tables
+from finish import drop_unneeded, finish, name_search, relocatable, scroll_tables, start_early
 
 TABLE = "<table>\n<tr><td>1</td></tr>\n</table>"
 MAPPING = (
@@ -55,6 +55,14 @@ def test_the_search_dialog_is_named_once():
     named = '<div class="md-search" data-md-component="search" role="dialog" aria-label="Search">'
     assert name_search(theirs) == named
     assert name_search(named) == named
+
+
+def test_a_page_with_a_calculator_looks_for_it_early():
+    page = '<head></head><body><section class="tm" data-runtime="{}"></section></body>'
+    early = '<script type="module" async src="../assets/calculator/early.js"></script>\n</head>'
+    assert start_early(page, "../") == page.replace("</head>", early)
+    assert start_early(start_early(page, "../"), "../") == start_early(page, "../")
+    assert start_early("<head></head>", "../") == "<head></head>"
 
 
 @pytest.mark.parametrize(("base", "cut"), [("/", 1), ("/book/", 6)])

@@ -1,0 +1,166 @@
+// @ts-check
+/**
+ * Python's memory as it is once the calculator is imported and has answered, written to a file that
+ * a page restores instead of starting Python anew. `node snapshot.mjs PYODIDE WHEEL PLAN INTO`;
+ * PLAN is JSON: the `requests` that the calculator answers before its memory is taken, and what
+ * `imports` it needs besides.
+ *
+ * The file is gzip, so that its size on the way does not depend on what a host compresses. In it:
+ *
+ *   Pyodide's own snapshot: its header, then the memory;
+ *   pairs of 32-bit numbers: from which word to which the memory is as WebAssembly lays it out
+ *     before Python runs. Those words are zeros in the snapshot, since a page has them already;
+ *     they would be a quarter of the file.
+ *
+ * What is printed is JSON: the size of the snapshot and that of the whole file, before gzip.
+ *
+ * `_makeSnapshot` and what belongs to it are private to Pyodide and bound to one exact build of it,
+ * which is why its version is pinned and a page falls back to the plain start on any error.
+ */
+
+import crypto from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { gzipSync } from "node:zlib";
+
+const [pyodide, wheel, plan, into] = process.argv.slice(2);
+if (!pyodide || !wheel || !plan || !into) {
+  console.error("usage: node snapshot.mjs PYODIDE WHEEL PLAN INTO");
+  process.exit(2);
+}
+const folder = `${resolve(pyodide)}/`;
+
+/** Runs of words shorter than this are not worth their pair. */
+const SHORTEST_RUN = 16;
+
+/** Any scope of Pyodide's: it keeps its loader's function there. @type {any} */
+const scope = globalThis;
+
+// The same sources should give the same file, so that a rebuilt site is no new version. What Python
+// reads of the outside world is therefore fixed; nothing of this depends on chance for its safety.
+crypto.randomFillSync = (/** @type {any} */ array) => array.fill(7);
+const EPOCH_MS = 315532800000;
+Date.now = () => EPOCH_MS;
+performance.now = () => 0;
+
+const { loadPyodide } = await import(`${folder}pyodide.mjs`);
+const { info } = JSON.parse(readFileSync(`${folder}pyodide-lock.json`, "utf8"));
+
+function options() {
+  return {
+    indexURL: folder,
+    lockFileContents: { info, packages: {} },
+    packageBaseUrl: folder,
+    _sysExecutable: "python",
+    env: {
+      PYTHONHASHSEED: "0",
+      // Without docstrings and assertions the memory is a tenth smaller. Line numbers stay.
+      PYTHONOPTIMIZE: "2",
+    },
+  };
+}
+
+const laidOut = await memoryLaidOut();
+const python = await loadPyodide({ ...options(), _makeSnapshot: true });
+importAndAnswer();
+zeroWhatIsFree();
+const snapshot = python.makeMemorySnapshot();
+const file = patch(snapshot);
+writeFileSync(into, gzipSync(file, { level: 9 }));
+console.log(JSON.stringify({ memory: snapshot.length, whole: file.length }));
+
+/**
+ * The memory as WebAssembly lays it out, before Python has run.
+ * @returns {Promise<Uint32Array>}
+ */
+async function memoryLaidOut() {
+  const stopped = new Error("stopped before Python runs");
+  // A first start loads the function that makes the module, a second one is stopped right after it.
+  await loadPyodide(options());
+  const create = scope._createPyodideModule;
+  /** @type {Uint32Array | undefined} */
+  let words;
+  scope._createPyodideModule = async (/** @type {any} */ settings) => {
+    settings.noInitialRun = true;
+    words = (await create(settings)).HEAPU32.slice();
+    throw stopped;
+  };
+  try {
+    await loadPyodide(options());
+  } catch (error) {
+    if (error !== stopped) throw error;
+  } finally {
+    scope._createPyodideModule = create;
+  }
+  return /** @type {Uint32Array} */ (words);
+}
+
+function importAndAnswer() {
+  const site = python.runPython("import site; site.getsitepackages()[0]");
+  python.unpackArchive(new Uint8Array(readFileSync(wheel)), "zip", { extractDir: site });
+  python.globals.set("plan", readFileSync(plan, "utf8"));
+  python.runPython(`
+import gc, importlib, json, linecache, re, sys, zipimport
+
+# With a clock that stands still, a folder that was filled looks unchanged.
+importlib.invalidate_caches()
+from training_memory import web
+
+plan = json.loads(plan)
+for name in plan["imports"]:
+    importlib.import_module(name)
+for request in plan["requests"]:
+    web.answer(json.dumps(request))
+
+# What was remembered on the way is of no use to a page; what lies in which zip would be wrong.
+del name, plan, request
+linecache.clearcache()
+re.purge()
+sys.path_importer_cache.clear()
+zipimport._zip_directory_cache.clear()
+gc.collect()
+`);
+}
+
+/** Overwrite memory that is free with zeros: what lay there would travel along. */
+function zeroWhatIsFree() {
+  const module = python._module;
+  const end = module._sbrk(0);
+  const taken = [];
+  // From large blocks to small, until each size would come from beyond what was ever used.
+  for (let size = 1 << 20; size >= 8; size = size > 64 ? size >> 1 : size - 8) {
+    for (;;) {
+      const block = module._PyMem_RawMalloc(size);
+      if (block === 0 || block >= end) {
+        module._free(block);
+        break;
+      }
+      module.HEAPU8.fill(0, block, block + module._malloc_usable_size(block));
+      taken.push(block);
+    }
+  }
+  for (const block of taken) module._free(block);
+}
+
+/**
+ * A snapshot as a patch on what WebAssembly lays out.
+ * @param {Uint8Array} snapshot
+ */
+function patch(snapshot) {
+  const [, offset = 0] = new Uint32Array(snapshot.buffer, snapshot.byteOffset, 2);
+  const words = new Uint32Array(snapshot.buffer, snapshot.byteOffset + offset);
+  const runs = [];
+  // Past the last word that is not zero there is nothing to leave out.
+  const end = laidOut.findLastIndex((word) => word !== 0) + 1;
+  for (let at = 0; at < end; at++) {
+    const from = at;
+    while (at < end && laidOut[at] === words[at]) at++;
+    if (at - from < SHORTEST_RUN) continue;
+    runs.push(from, at);
+    words.fill(0, from, at);
+  }
+  const file = new Uint8Array(snapshot.length + 4 * runs.length);
+  file.set(snapshot);
+  new Uint32Array(file.buffer, snapshot.length).set(runs);
+  return file;
+}

@@ -1,0 +1,178 @@
+"""Python starts from the memory that the build took, and plainly where that fails."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, Route, expect
+
+from snapshot import requests
+from training_memory.web import answer
+
+READY_MS = 60_000
+
+
+def ready(page: Page) -> Page:
+    """Open the calculator's page and wait for Python's first answer."""
+    page.goto("/calculator/")
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    expect(page.locator(".tm")).not_to_have_attribute("data-stale", "waiting")
+    return page
+
+
+def run(page: Page, script: str, value: Any = None) -> Any:
+    """Run JavaScript with the page's ``runtime``; ``value`` is what it is given."""
+    return page.evaluate(
+        """async ([script, value]) => {
+            const {href} = new URL("runtime.js",
+                document.querySelector('script[src*="calculator/calculator.js"]').src);
+            const runtime = (await import(href)).python();
+            const work = {
+                ask: async ({requests, door}) => {
+                    const answers = [];
+                    for (const one of requests) answers.push(await runtime.ask(one, door));
+                    return answers;
+                },
+                use: (path) => runtime.use(path),
+            }[script];
+            return await work(value);
+        }""",
+        [script, value],
+    )
+
+
+def fetched(page: Page) -> list[str]:
+    """The names of what is fetched of the runtime, from now on."""
+    names: list[str] = []
+
+    def note(url: str) -> None:
+        if "/assets/runtime/" in url:
+            names.append(url.rsplit("/", 1)[-1].split("-")[0])
+
+    page.on("request", lambda request: note(request.url))
+    return names
+
+
+def test_a_start_fetches_memory_and_neither_library_nor_wheel(page: Page) -> None:
+    names = fetched(page)
+    ready(page)
+    assert sorted(names) == ["memory", "pyodide.asm.js", "pyodide.asm.wasm", "pyodide.mjs"]
+
+
+def test_every_answer_is_the_one_that_python_gives_here(page: Page) -> None:
+    names = fetched(page)
+    ready(page)
+    asked = [json.dumps(request) for request in requests()]
+    assert run(page, "ask", {"requests": asked}) == [answer(request) for request in asked]
+    assert "library" not in names, "memory holds all that the calculator needs"
+
+
+def test_the_decoder_runs_from_memory_too(page: Page, built_site: Path) -> None:
+    names = fetched(page)
+    ready(page)
+    manifest = json.loads((built_site / "assets/runtime/manifest.json").read_bytes())
+    run(page, "use", manifest["apart"]["decoder"]["path"])
+    told = {"losses": [], "seed": 0, "counted": 0, "textbook": 0}
+    begin = json.dumps({"do": "begin", "steps": 1, "seed": 0, "page": told})
+    (found,) = run(page, "ask", {"requests": [begin], "door": "decoder_door"})
+    assert json.loads(found)["ok"]
+    following = json.dumps({"do": "next", "run": json.loads(found)["run"]})
+    (found,) = run(page, "ask", {"requests": [following], "door": "decoder_door"})
+    assert "Step 1 of 1" in json.loads(found)["progress"]
+    assert "library" not in names
+
+
+def test_what_memory_lacks_is_fetched_when_it_is_asked_for(
+    page: Page, context: BrowserContext
+) -> None:
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w") as zipped:
+        zipped.writestr(
+            "rare_door.py",
+            "import colorsys, training_memory.readers.huggingface as reader\n"
+            "def answer(request): return f'{colorsys.rgb_to_hsv(1, 0, 0)} {reader.__name__}'\n",
+        )
+    context.route("**/rare.zip", lambda route: route.fulfill(body=package.getvalue()))
+    names = fetched(page)
+    ready(page)
+    run(page, "use", "rare.zip")
+    asked = {"requests": ["{}", "{}"], "door": "rare_door"}
+    assert run(page, "ask", asked) == ["(0.0, 1.0, 1) training_memory.readers.huggingface"] * 2
+    assert sorted(names)[:1] == ["library"]
+    assert names.count("library") == 1
+
+
+def no_gzip(data: bytes) -> bytes:
+    return b"nothing of the kind"
+
+
+def cut_short(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def another_build(data: bytes) -> bytes:
+    whole = bytearray(gzip.decompress(data))
+    whole[16] ^= 0xFF  # the first byte of the build's id, in Pyodide's own header
+    return gzip.compress(bytes(whole), 1)
+
+
+def broken_memory(data: bytes) -> bytes:
+    whole = bytearray(gzip.decompress(data))
+    (header,) = struct.unpack_from("<I", whole, 4)
+    # Where Python's objects lie; there is no Python without them.
+    whole[header + 9_000_000 : header + 18_000_000] = bytes(9_000_000)
+    return gzip.compress(bytes(whole), 1)
+
+
+@pytest.mark.parametrize("damage", [no_gzip, cut_short, another_build, broken_memory, None])
+def test_where_memory_is_no_good_python_starts_plainly(
+    damage: Callable[[bytes], bytes] | None,
+    context: BrowserContext,
+    page: Page,
+    built_site: Path,
+    watch: Any,
+) -> None:
+    (memory,) = (built_site / "assets" / "runtime").glob("memory-*.bin")
+
+    def fulfil(route: Route) -> None:
+        if damage is None:
+            route.fulfill(status=404)
+        else:
+            route.fulfill(body=damage(memory.read_bytes()))
+
+    watch.expect(r"memory-|404")  # a missing file is told in the console, whoever is to blame
+    watch.expect(r"Pyodide has suffered a fatal error|The cause of the fatal error|Stack trace")
+    watch.expect(r"RuntimeError|unreachable|memory access out of bounds|table index")
+    context.route("**/memory-*.bin", fulfil)
+    names = fetched(page)
+    ready(page)
+    assert {"library", "training_memory"} <= set(names)
+    page.locator('.tm [name="recompute"]').select_option("full")
+    expect(page.locator(".tm output")).to_contain_text("110.7 GB")
+
+
+def test_memory_that_breaks_later_is_left_for_a_plain_start(page: Page) -> None:
+    ready(page)
+    names = fetched(page)
+    # A door that fails is what a memory gone wrong looks like from the page.
+    page.locator('.tm [name="sequence"]').focus()
+    failed = page.evaluate(
+        """async () => {
+            const {href} = new URL("runtime.js",
+                document.querySelector('script[src*="calculator/calculator.js"]').src);
+            const runtime = (await import(href)).python();
+            return runtime.ask("no JSON").then(() => "", (error) => error.message);
+        }"""
+    )
+    assert "JSONDecodeError" in failed, "the plain start was asked the same, and said so"
+    assert {"library", "training_memory"} <= set(names)
+    page.locator('.tm [name="recompute"]').select_option("full")
+    expect(page.locator(".tm output")).to_contain_text("110.7 GB")

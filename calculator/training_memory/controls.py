@@ -40,6 +40,16 @@ def parse(address: str) -> dict[str, object]:
     return dict(parse_qsl(address.removeprefix("#"), keep_blank_values=True))
 
 
+def known(state: State) -> tuple[dict[str, object], dict[str, object]]:
+    """A state apart: what is understood, and what is not (a link of another version may carry it)."""
+    understood = {
+        name: value
+        for name, value in state.items()
+        if name in _SHAPE or name in _ASIDE or (name in DEFAULTS and name != "shape")
+    }
+    return understood, {name: state[name] for name in state if name not in understood}
+
+
 def of_preset(preset_id: object) -> dict[str, object]:
     """A preset's state. Raises :class:`InputError` naming the nearest one."""
     if preset_id not in PRESETS:

@@ -17,6 +17,7 @@ from .errors import InputError, InputErrors
 from .estimate import Estimate, estimate
 from .render import form
 from .render.advice import advice
+from .render.fields import FIELDS, Kind
 from .render.result import parts
 from .run import Run
 
@@ -29,10 +30,21 @@ def answer(request_json: str) -> str:
         asked = _state(request, stepped)
         found = _film(request, asked) if request.get("door") == "film" else _answer(request, asked)
     except InputErrors as errors:
-        found = _refused(errors.errors, stepped)
+        found = _refused(errors.errors, {**_linked(request, errors.errors), **stepped})
     except InputError as error:
-        found = _refused([error], stepped)
+        found = _refused([error], {**_linked(request, [error]), **stepped})
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+
+def _linked(request: Mapping[str, Any], errors: Sequence[InputError]) -> dict[str, str]:
+    """The numbers that a link gives and that cannot be, to be shown in their fields."""
+    state = controls.parse(request.get("state", ""))
+    numbers = {field.name for field in FIELDS if field.kind is Kind.NUMBER}
+    return {
+        error.field: str(state[error.field])
+        for error in errors
+        if error.field in numbers & state.keys() and error.field not in request.get("set", {})
+    }
 
 
 def _shortened(request: Mapping[str, Any], run: Run) -> dict[str, str]:
@@ -74,7 +86,17 @@ def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, obje
         "fields": {**form.shown(run), controls.UNITS: controls.UNIT_NAMES[binary]},
         "notes": {**form.notes(run, binary=binary), **_shortened(request, run)},
         "state": controls.address(state),
+        "unread": _unread(request),
     }
+
+
+def _unread(request: Mapping[str, Any]) -> str:
+    """Says what an address carries that is not understood; nothing where all of it is."""
+    _, unknown = controls.known(controls.parse(request.get("state", "")))
+    if not unknown:
+        return ""
+    listed = ", ".join(f"{name}={value}" for name, value in unknown.items())
+    return f"The address also says {listed}, which means nothing here; the rest of it is shown."
 
 
 def _state(request: Mapping[str, Any], stepped: dict[str, str]) -> controls.State:
@@ -83,7 +105,7 @@ def _state(request: Mapping[str, Any], stepped: dict[str, str]) -> controls.Stat
     ``stepped`` is told what each number that was stepped has become, to be shown even if refused.
     """
     if "state" in request:
-        state = controls.parse(request["state"])
+        state, _ = controls.known(controls.parse(request["state"]))
     else:
         state = controls.of_request(request.get("run", {}))
     if "units" in request:

@@ -19,6 +19,7 @@ import { python } from "./runtime.js";
  * @property {Record<string, string>} fields
  * @property {Record<string, string>} notes
  * @property {string} state
+ * @property {string} unread  what the address said and Python did not understand
  */
 
 /**
@@ -262,7 +263,7 @@ class Calculator {
     }
     this.#controls.fill(answer, set, steps);
     this.#show({ stale: "" });
-    this.#controls.status("ready");
+    this.#controls.status("ready", answer.unread || undefined);
     if (this.addressed && moved && this.#history !== "keep") {
       const place = history.state ?? { x: scrollX, y: scrollY };
       // The theme keeps the place scrolled to in the history's state.

@@ -212,3 +212,19 @@ def test_the_built_page_shows_what_the_door_answers():
     # Its buttons are only of use once there is a script.
     assert found["html"]["advice"].replace(">Apply<", " disabled>Apply<") in html
     assert f'data-state="{found["state"].replace("&", "&amp;")}"' in html
+
+
+def test_what_a_link_says_and_is_not_understood_is_told_and_the_rest_is_shown():
+    found = ask(state="model=llama-7b&sequence=8k&foo=1")
+    assert found["ok"]
+    assert found["run"]["sequence"] == 8192
+    assert "foo=1" in found["unread"]
+    assert "foo" not in found["state"]
+    assert ask(state=found["state"])["unread"] == ""
+
+
+def test_a_number_in_a_link_that_cannot_be_comes_back_for_its_field():
+    found = ask(state="model=llama-7b&sequence=abc&micro_batch=2")
+    assert not found["ok"]
+    assert found["stepped"] == {"sequence": "abc"}
+    assert [error["field"] for error in found["errors"]] == ["sequence"]

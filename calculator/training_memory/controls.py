@@ -41,7 +41,7 @@ def parse(address: str) -> dict[str, object]:
 
 
 def known(state: State) -> tuple[dict[str, object], dict[str, object]]:
-    """A state apart: what is understood, and what is not (a link of another version may carry it)."""
+    """A state in two: what is understood, and what is not, as in a link of another version."""
     understood = {
         name: value
         for name, value in state.items()

@@ -394,7 +394,9 @@ def test_the_address_carries_the_state_and_back_restores_it(page: Page) -> None:
 def test_a_link_opens_what_it_was_copied_from(context: BrowserContext) -> None:
     page = context.new_page()
     page.goto("/calculator/#model=mistral-7b&sequence=8192&recompute=full&units=GiB&layers=16")
-    expect(said(page)).to_contain_text("Mistral 7B with another shape at 8,192 tokens", timeout=READY_MS)
+    expect(said(page)).to_contain_text(
+        "Mistral 7B with another shape at 8,192 tokens", timeout=READY_MS
+    )
     expect(control(page, "recompute")).to_have_value("full")
     expect(page.get_by_label("GiB", exact=True)).to_be_checked()
     page.close()

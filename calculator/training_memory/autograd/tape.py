@@ -376,7 +376,7 @@ class Tape:
     # -- backward ------------------------------------------------------------------------------
 
     def backward(self, output: Tensor) -> None:
-        """Work off the graph as autograd does: of the nodes that are ready, the latest made first."""
+        """Work off the graph as autograd does: of the nodes that are ready, the latest first."""
         assert isinstance(output.edge, tuple)
         root, slot = output.edge
         waiting = _dependencies(root)

@@ -1,8 +1,8 @@
 """Hugging Face's Llama family, operation by operation: Llama, Mistral, Qwen2, Qwen3, OLMo 2.
 
 Follows ``transformers`` 5.24, models/llama/modeling_llama.py and its siblings: the same operations
-on the same variables in the same order, since what a variable still holds is memory. Where a sibling
-differs (a norm of queries and keys, norms after instead of before), the structure says so.
+on the same variables in the same order, since what a variable still holds is memory. Where a
+sibling differs (a norm of queries and keys, norms after instead of before), the structure says so.
 """
 
 from __future__ import annotations

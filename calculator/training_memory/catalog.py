@@ -116,8 +116,8 @@ def custom(shape: Mapping[str, object]) -> Model:
 def with_shape(model: Model, overrides: Mapping[str, object]) -> Model:
     """``model`` with some shape fields changed, and with them the fields that follow from them.
 
-    A field follows only where it did before: ``head_dim`` where it was hidden / heads, ``ffn`` where
-    it was four times hidden, ``kv_heads`` where it was ``heads``, ``expert_ffn`` where it was
+    A field follows only where it did before: ``head_dim`` where it was hidden / heads, ``ffn``
+    where it was four times hidden, ``kv_heads`` where it was ``heads``, ``expert_ffn`` where it was
     ``ffn``. What can no longer be goes with its reason: shared experts with experts, a norm's bias
     with LayerNorm. Values may be text ("4,096").
     Raises :class:`InputError` or :class:`InputErrors`.

@@ -49,7 +49,8 @@ class Rank:
         if self.is_last:
             return "last pipeline stage"
         if self.stands_for > 1:
-            return f"pipeline stages {self.stage + 1} to {self.stage + self.stands_for}"
+            last = self.stage + self.stands_for
+            return f"stage {self.stage + 1}, fullest of {self.stage + 1} to {last}"
         return f"pipeline stage {self.stage + 1}"
 
 

@@ -109,7 +109,7 @@ def test_a_pipelines_kinds_of_gpu_are_listed_and_the_worst_named(run):
     answer = run("estimate", *asked, "--json").json
     assert [rank["rank"] for rank in answer["ranks"]] == [
         "first pipeline stage",
-        "pipeline stages 2 to 3",
+        "stage 2, fullest of 2 to 3",
         "last pipeline stage",
     ]
     worst = max(answer["ranks"], key=lambda rank: rank["peak"]["bytes"])

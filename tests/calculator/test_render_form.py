@@ -116,5 +116,5 @@ def test_each_zero_stage_shares_one_kind_more(zero):
 def test_the_stages_of_a_pipeline_are_compared():
     html = pictured(pipeline=4, micro_batches=8)
     assert "First pipeline stage" in html
-    assert "Pipeline stages 2 to 3" in html
+    assert "Stage 2, fullest of 2 to 3" in html
     assert html.count('class="tm-worst"') == 1

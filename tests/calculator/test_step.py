@@ -90,7 +90,7 @@ def test_one_forward_one_backward_holds_as_many_as_stages_follow():
     assert held == [4, 3, 1]
     assert [rank.rank.label for rank in answer.ranks] == [
         "first pipeline stage",
-        "pipeline stages 2 to 3",
+        "stage 2, fullest of 2 to 3",
         "last pipeline stage",
     ]
 

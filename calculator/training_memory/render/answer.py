@@ -47,8 +47,8 @@ def described(run: Run) -> str:
     """The run in a line: model, tokens, batch, recipe and recomputation."""
     changed = " with another shape" if label(run) != run.model.name else ""
     return (
-        f"{run.model.name}{changed} at {run.sequence:,} tokens, {_sequences(run)}, {run.recipe.name}, "
-        f"{RECOMPUTED[run.recompute]}"
+        f"{run.model.name}{changed} at {run.sequence:,} tokens, {_sequences(run)}, "
+        f"{run.recipe.name}, {RECOMPUTED[run.recompute]}"
     )
 
 

@@ -97,7 +97,7 @@ def _facts(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]
     ]
     if estimate.run.layout.gpus > 1:
         facts[2:] = [
-            ("Parameters", f"{estimate.parameters:,}; {worst.rank.parameters:,} on this GPU"),
+            ("Parameters", f"{estimate.parameters:,}{_own(estimate)}"),
             ("Split", layout_words(estimate.run.layout)),
             ("Counted on", worst.rank.label),
         ]
@@ -130,6 +130,12 @@ def ranks(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]:
             ]
         )
     return _indented(fitting(rows, "<>>>><", terminal.width - 2, spare=(3, 2, 1)))
+
+
+def _own(estimate: Estimate) -> str:
+    """How many parameters are the fullest GPU's, where tensor or pipeline parallelism split them."""
+    own = estimate.worst.rank.parameters
+    return "" if own == estimate.parameters else f"; {own:,} in this GPU's part of the layers"
 
 
 def _indented(lines: list[str]) -> list[str]:

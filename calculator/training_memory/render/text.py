@@ -133,7 +133,7 @@ def ranks(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]:
 
 
 def _own(estimate: Estimate) -> str:
-    """How many parameters are the fullest GPU's, where tensor or pipeline parallelism split them."""
+    """The fullest GPU's own parameters, where tensor or pipeline parallelism splits them."""
     own = estimate.worst.rank.parameters
     return "" if own == estimate.parameters else f"; {own:,} in this GPU's part of the layers"
 

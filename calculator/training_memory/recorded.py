@@ -1,13 +1,15 @@
-"""A step built from a recording: the recorded layer repeated, every size worked out for one run."""
+"""A step built from a recording: recorded parts repeated, every size worked out for one run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .autograd.tape import Facts
+from .autograd.memory import PartOf
 from .categories import CATEGORIES
-from .events import Counter, Event, Group, Node, Phase, Repeat
-from .recording import MOST_LAYERS, Recording, Section
+from .events import Counter, Event, Group, Node, Repeat
+from .recording import MOST, Move, Recording, Section
+from .records import dataclass
+from .telling import moment, phase, tell
 from .walk import Segment, Strip
 
 #: PyTorch's allocator hands out memory in units of this many bytes (kMinBlockSize in
@@ -20,33 +22,49 @@ def rounded(size_bytes: int) -> int:
     return -(-size_bytes // UNIT_BYTES) * UNIT_BYTES
 
 
+def sizes_of(recording: Recording, values: Mapping[str, int]) -> list[int]:
+    """Every storage's bytes for a run's numbers, as the allocator rounds them."""
+    worked_out = [rounded(formula.evaluate(values)) for formula in recording.formulas]
+    return [worked_out[place] for place in recording.formula_of]
+
+
 class RecordedStrip(Strip):
     """One section of a recording with a run's sizes."""
 
-    __slots__ = ("facts", "of", "section", "sizes")
+    __slots__ = ("moves", "recording", "section", "several", "sizes")
+    moves: Sequence[Move]
+    recording: Recording
     section: Section
-    facts: Sequence[Facts]
+    #: Whether the step has several micro-batches, which the words must then tell apart.
+    several: bool
     sizes: Sequence[int]
-    #: " of micro-batch {forward}", or nothing where there is one.
-    of: str
 
     def __init__(
-        self, section: Section, facts: Sequence[Facts], sizes: Sequence[int], of: str
+        self,
+        recording: Recording,
+        section: Section,
+        moves: Sequence[Move],
+        sizes: Sequence[int],
+        *,
+        several: bool,
     ) -> None:
         # A group is frozen; what this one is made of is set here, once.
-        for name, value in (("section", section), ("facts", facts), ("sizes", sizes), ("of", of)):
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "recording", recording)
+        object.__setattr__(self, "section", section)
+        object.__setattr__(self, "moves", moves)
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "several", several)
 
     @property
-    def label(self) -> str:
+    def label(self) -> str:  # worked out instead of kept
         """Which part of the step it is."""
-        return _LABELS[self.section.key] + self.of
+        return moment(self.section, several=self.several)
 
     @property
-    def children(self) -> tuple[Event, ...]:
+    def children(self) -> tuple[Event, ...]:  # made when asked for
         """Its events in full."""
         events: list[Event] = []
-        for index, (_, source, target) in enumerate(self.section.moves):
+        for index, (_, source, target) in enumerate(self.moves):
             if source >= 0:
                 events.append(self._event(index, leaving=True))
             if target >= 0:
@@ -61,7 +79,7 @@ class RecordedStrip(Strip):
         total = peak = 0
         at = -1
         sizes = self.sizes
-        for index, (storage, source, target) in enumerate(self.section.moves):
+        for index, (storage, source, target) in enumerate(self.moves):
             size = sizes[storage]
             if source >= 0:
                 now[source] -= size
@@ -82,96 +100,93 @@ class RecordedStrip(Strip):
         )
 
     def _event(self, index: int, *, leaving: bool = False) -> Event:
-        storage, source, target = self.section.moves[index]
-        facts = self.facts[storage]
+        storage, source, target = self.moves[index]
+        facts = self.recording.facts[storage]
         size = self.sizes[storage]
-        section = _LABELS[self.section.key]
-        moved = source >= 0 and target >= 0
-        if leaving:
-            verb, why = ("is complete", _COMPLETE) if moved else ("is freed", _FREED)
-        else:
-            verb, why = ("is kept for the optimizer", _COMPLETE) if moved else _taken(facts)
+        told = tell(facts, leaving=leaving, moved=source >= 0 and target >= 0)
+        where = moment(self.section, several=self.several)
         return Event(
-            phase=_PHASES[self.section.phase, self.section.name == "loss"],
+            phase=phase(self.section),
             category=CATEGORIES[source if leaving else target],
             bytes=-size if leaving else size,
-            label=f"{section}: {facts.name} {verb}",
-            why=why,
-            moment=f"in {section}{self.of}, at the {facts.name}",
+            label=f"{where}: {told.label}",
+            why=told.why,
+            moment=f"in {where}, at the {told.name}",
         )
 
 
-_FREED = "Nothing reads it any more."
-_COMPLETE = "The whole gradient of a weight is there; it waits for the optimizer."
-_PASSING = "Only what comes next reads it."
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """A recording with a run's sizes, and how often each thing that repeats is there."""
 
+    recording: Recording
+    sizes: Sequence[int]
+    repeats: Mapping[str, int]
+    #: Whether the step has several micro-batches.
+    several: bool
 
-def _taken(facts: Facts) -> tuple[str, str]:
-    if not facts.saved_by:
-        return "is made", _PASSING
-    return "is made and kept", " ".join(dict.fromkeys(why for _, why in facts.saved_by))
+    def times(self, part: PartOf) -> int:
+        """How many parts of the run a recorded part stands for."""
+        name, index = part
+        count = self.repeats.get(name, 1)
+        return count - MOST + 1 if index == 1 and count > MOST else 1
 
+    def micro_batch(self, turn: int) -> tuple[Group, Group]:
+        """One micro-batch's forward and backward pass; turn 0 writes gradients, 1 adds to them."""
+        passes: dict[str, list[Node]] = {"forward": [], "backward": []}
+        for section in self.recording.sections:
+            if section.micro_batch == turn:
+                passes[section.phase] += self._nodes(section)
+        return (
+            Group(label="forward", children=tuple(passes["forward"])),
+            Group(label="backward", children=tuple(passes["backward"])),
+        )
 
-_LABELS = {
-    ("forward", "inputs"): "the inputs",
-    ("forward", "embedding"): "the embedding",
-    ("forward", "layer"): "the forward pass of layer {layer}",
-    ("forward", "norm"): "the final norm",
-    ("forward", "head"): "the head's forward pass",
-    ("forward", "loss"): "the loss",
-    ("backward", "loss"): "the loss's backward pass",
-    ("backward", "head"): "the head's backward pass",
-    ("backward", "norm"): "the final norm's backward pass",
-    ("backward", "layer"): "the backward pass of layer {layer}",
-    ("backward", "embedding"): "the embedding's backward pass",
-}
-_PHASES = {
-    ("forward", False): Phase.FORWARD,
-    ("forward", True): Phase.LOSS,
-    ("backward", False): Phase.BACKWARD,
-    ("backward", True): Phase.BACKWARD,
-}
+    def _nodes(self, section: Section) -> list[Node]:
+        name, index = section.part
+        strip = self._strip(section, section.moves)
+        if name not in self.repeats:
+            return [strip]
+        count, times = self.repeats[name], self.times(section.part)
+        # Of the layers before this one in the run: none, the first, or all but the last.
+        before = index if count <= MOST or index < MOST - 1 else count - 1
+        first, step = (before + 1, 1) if section.phase == "forward" else (before + times, -1)
+        if times == 1:
+            return [self._repeat(strip, name, 1, first, step)]
+        # What all share may be released by the repeated part: it is, once, by the last of them.
+        own = tuple(move for move in section.moves if not self._releases_shared(name, move))
+        if len(own) == len(section.moves):
+            return [self._repeat(strip, name, times, first, step)]
+        others = self._strip(section, own)
+        last = first + step * (times - 1)
+        return [
+            self._repeat(others, name, times - 1, first, step),
+            self._repeat(strip, name, 1, last, step),
+        ]
 
+    def _repeat(self, strip: RecordedStrip, name: str, count: int, first: int, step: int) -> Repeat:
+        return Repeat(count=count, child=strip, counters=(Counter(name, first, step),))
 
-def sizes_of(recording: Recording, values: Mapping[str, int]) -> list[int]:
-    """Every storage's bytes for a run's numbers, as the allocator rounds them."""
-    worked_out = [rounded(formula.evaluate(values)) for formula in recording.formulas]
-    return [worked_out[place] for place in recording.formula_of]
+    def _releases_shared(self, name: str, move: Move) -> bool:
+        storage, source, target = move
+        made_in = self.recording.facts[storage].part[0]
+        return source >= 0 and target < 0 and made_in == "embedding" and name == "layer"
 
+    def _strip(self, section: Section, moves: Sequence[Move]) -> RecordedStrip:
+        return RecordedStrip(
+            self.recording, section, moves, self._seen_from(section.part), several=self.several
+        )
 
-def micro_batch(
-    recording: Recording, sizes: Sequence[int], turn: int, layers: int, *, several: bool
-) -> tuple[Group, Group]:
-    """One micro-batch's forward and backward pass; ``turn`` 0 writes gradients, 1 adds to them.
+    def _seen_from(self, part: PartOf) -> Sequence[int]:
+        """The sizes as one part meets the storages.
 
-    Of the layers recorded (:data:`.recording.MOST_LAYERS`) the first and the last stand for
-    themselves, since what all layers share comes and goes with them; the middle one is repeated.
-    """
-    passes: dict[str, list[Node]] = {"forward": [], "backward": []}
-    # What the repeated layer leaves to be released outside of the layers (autocast's copies of
-    # weights) is there as many times as the layer.
-    times = layers - 2 if layers > MOST_LAYERS else 1
-    all_layers = [
-        size * times if facts.layer == 1 else size
-        for size, facts in zip(sizes, recording.facts, strict=True)
-    ]
-    place = 0
-    for section in recording.sections:
-        if section.micro_batch != turn:
-            continue
-        of = f" of micro-batch {{{section.phase}}}" if several else ""
-        nodes = passes[section.phase]
-        if section.name != "layer":
-            nodes.append(RecordedStrip(section, recording.facts, all_layers, of))
-            place = 0
-            continue
-        strip = RecordedStrip(section, recording.facts, sizes, of)
-        count = times if place == 1 else 1
-        done = 0 if place == 0 else layers - 1 if layers > MOST_LAYERS and place == 2 else place
-        first, step = (1 + done, 1) if section.phase == "forward" else (layers - done, -1)
-        nodes.append(Repeat(count=count, child=strip, counters=(Counter("layer", first, step),)))
-        place += 1
-    return (
-        Group(label="forward", children=tuple(passes["forward"])),
-        Group(label="backward", children=tuple(passes["backward"])),
-    )
+        What a repeated part leaves to be released elsewhere (autocast's copies of weights, the
+        gradients of chunks) is there as many times as the part; its like meets it once.
+        """
+        facts = self.recording.facts
+        if not any(count > MOST for count in self.repeats.values()):
+            return self.sizes
+        return [
+            size if facts[number].part[0] == part[0] else size * self.times(facts[number].part)
+            for number, size in enumerate(self.sizes)
+        ]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from .autograd import operations as op
-from .autograd.tape import Entry, Facts, Tape, Tensor
+from .autograd.backward import BackwardPass
+from .autograd.memory import NOWHERE, Entry, Facts, PartOf
+from .autograd.tape import Tape
+from .autograd.tensors import Tensor
 from .blocks.causal_lm import CausalLM
 from .blocks.sizes import ROWS
 from .categories import Category
@@ -16,6 +20,12 @@ from .structure import Structure
 #: A storage, the category it leaves and the one it comes to, by place; −1 is neither.
 Move = tuple[int, int, int]
 
+#: Of what repeats (layers, chunks of the loss, micro-batches) so many are recorded: a first and a
+#: last, since what all share comes and goes with them, and one between that is repeated. Of the
+#: micro-batches, the first finds no gradients, and every other is like the second.
+MOST = 3
+MOST_MICRO_BATCHES = 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
@@ -23,18 +33,13 @@ class Section:
 
     micro_batch: int
     phase: str
-    name: str
+    part: PartOf
     moves: tuple[Move, ...]
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Which part of a step it is."""
-        return self.phase, self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """All sections of a step with one layer, and what is known of every storage.
+    """All sections of a step in order, and what is known of every storage.
 
     ``formulas`` are the different sizes there are, and ``formula_of`` each storage's among them.
     """
@@ -45,23 +50,33 @@ class Recording:
     formula_of: tuple[int, ...]
 
 
-#: Layers that a recording needs for a model of any depth: a first, one to repeat, and a last.
-MOST_LAYERS = 3
+def recording_of(structure: Structure, repeats: Mapping[str, int]) -> Recording:
+    """The recording for a run with so many of each thing that repeats ("layer", "chunk")."""
+    return record(structure, min(repeats["layer"], MOST), min(repeats["chunk"], MOST))
 
 
 @lru_cache(maxsize=64)
-def record(structure: Structure, layers: int) -> Recording:
-    """Run one step of the model, or two micro-batches of it where the run accumulates."""
+def record(
+    structure: Structure, layers: int, chunks: int = 1, micro_batches: int | None = None
+) -> Recording:
+    """Run one step of a model of so many layers, its loss in so many chunks.
+
+    Where the run accumulates gradients, with two micro-batches unless another number is given.
+    """
     tape = Tape(autocast=structure.autocast)
-    model = CausalLM(structure, layers)
+    model = CausalLM(structure, layers, chunks)
+    tape.mark("forward", "inputs")
+    ids = tape.new("token ids", ROWS, "int64")
+    labels = tape.new("labels", ROWS, "int64")
+    usual = MOST_MICRO_BATCHES if structure.accumulates else 1
     starts = []
     held: Tensor | None = None
-    for _ in range(2 if structure.accumulates else 1):
+    for _ in range(micro_batches or usual):
         starts.append(len(tape.marks))
-        held = _micro_batch(tape, model)
-        tape.marks.append((len(tape.entries), "", ("", 0)))
-    end = len(tape.entries)
-    sections = _sections(tape, starts, end)
+        tape.mark("forward", "embedding")
+        held = None  # the outputs of the micro-batch before go only now
+        held = _micro_batch(tape, model, ids, labels)
+    sections = _sections(tape, starts)
     del held
     places: dict[Formula, int] = {}
     formula_of = tuple(places.setdefault(facts.bytes, len(places)) for facts in tape.facts)
@@ -73,34 +88,34 @@ def record(structure: Structure, layers: int) -> Recording:
     )
 
 
-def _micro_batch(tape: Tape, model: CausalLM) -> Tensor | None:
-    tape.mark("forward", "inputs")
-    ids = tape.new("token ids", ROWS, "int64")
-    labels = tape.new("labels", ROWS, "int64")
-    tape.mark("forward", "embedding")
+def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Tensor | None:
+    """Forward and backward; returns the logits, if the run holds on to them."""
+    structure = model.structure
     loss, logits = model.forward(tape, ids, labels)
     tape.mark("forward", "loss")
     tape.forget_casts()
-    if tape.autocast:
+    if logits is not None and tape.autocast and structure.implementation == "huggingface":
         # accelerate's convert_to_fp32 wraps the model: what it returns is in fp32 (operations.py).
         with tape.as_category(Category.LOGITS):
-            logits = op.to(tape, logits.detached(), "fp32", "logits returned in fp32")
-    held = logits if model.structure.held_logits else None
-    del logits
+            logits = op.cast(tape, logits.detached(), "fp32", "logits returned in fp32")
+    if structure.accumulates:
+        loss = op.scale(tape, loss, "loss over the micro-batches")
+    if not structure.held_logits:
+        del logits
     tape.mark("backward", "loss")
-    tape.backward(loss)
-    return held
+    BackwardPass(tape, keeps=not structure.main_gradients).run(loss)
+    return logits if structure.held_logits else None
 
 
-def _sections(tape: Tape, starts: list[int], end: int) -> tuple[Section, ...]:
+def _sections(tape: Tape, starts: list[int]) -> tuple[Section, ...]:
     found = []
-    marks = [*tape.marks, (end, "", ("", 0))]
-    for place, (begin, phase, (name, _)) in enumerate(marks[:-1]):
-        if not phase:
-            continue
-        turn = sum(start <= place for start in starts) - 1
+    marks = [*tape.marks, (len(tape.entries), "", NOWHERE)]
+    turn = 0
+    for place, (begin, phase, part) in enumerate(marks[:-1]):
+        if place in starts[1:]:
+            turn += 1
         moves = tuple(_move(entry) for entry in tape.entries[begin : marks[place + 1][0]])
-        found.append(Section(micro_batch=turn, phase=phase, name=name, moves=moves))
+        found.append(Section(micro_batch=turn, phase=phase, part=part, moves=moves))
     return tuple(found)
 
 

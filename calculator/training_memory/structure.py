@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from .errors import InputError
+from .model import Model
 from .records import dataclass
+
+PRECISIONS = ("fp32", "autocast", "bf16", "master", "master-fp32-grad")
+KERNELS = ("eager", "flash", "efficient", "math")
+
+#: Tokens whose logits the chunked loss holds at once.
+CHUNK_TOKENS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,15 +19,19 @@ class Structure:
 
     Two runs with equal structures allocate and release the same tensors in the same order; only
     their sizes differ. ``weights`` is the dtype in which the model computes, or fp32 under
-    ``autocast``; ``grouped`` says that several query heads share a key head, ``one_sequence`` that
-    the micro-batch is one (then joining batch and heads copies nothing). ``recompute`` is "none",
-    "selective" (the attention core), "full" or "matmuls" (all but matrix products by weights).
+    ``autocast``; ``kernel`` is what computes attention. ``grouped`` says that several query heads
+    share a key head, ``one_key_head`` that all do, ``one_sequence`` that the micro-batch is one
+    (then joining batch and heads copies nothing). ``recompute`` is "none", "selective" (the
+    attention core), "full" or "matmuls" (all but products with weights; in torchtitan's
+    way all but every second one). ``two_kinds`` says that some layers look at all tokens and some
+    only so far back, with masks and rotary tables of their own.
     """
 
+    implementation: str
     family: str
     weights: str
     autocast: bool
-    attention: str
+    kernel: str
     recompute: str
     loss: str
     held_logits: bool
@@ -28,13 +40,172 @@ class Structure:
 
     one_sequence: bool
     grouped: bool
-    wide_heads: bool
+    one_key_head: bool
     tied: bool
     qkv_bias: bool
     output_bias: bool
     mlp_bias: bool
+    head_bias: bool
+    final_norm: bool
     qk_norm: str
-    post_norm: bool
-    four_norms: bool
     activation: str
-    learned_positions: bool
+    partly_rotated: bool
+    experts: bool
+    shared_experts: bool
+    caps_scores: bool
+    caps_logits: bool
+    two_kinds: bool
+
+
+def family_of(model: Model, implementation: str) -> str:
+    """Which of an implementation's classes builds the model.
+
+    Raises :class:`InputError` where none of those that are followed does.
+    """
+    if implementation == "paper":
+        return "classic-gpt"
+    if implementation == "torchtitan":
+        return "plain-llama"
+    found = _HUGGING_FACE.get(model.family)
+    if model.family == "gemma":
+        found = "gemma3" if model.qk_norm == "head" else "gemma2"
+    if found is None or model.latent or (model.experts and model.family not in _MIXTURES):
+        allowed = f"paper for {model.name}; of Hugging Face's models those of the families " + (
+            ", ".join(sorted({*_HUGGING_FACE, "gemma"}))
+        )
+        raise InputError("implementation", implementation, allowed)
+    return found
+
+
+_HUGGING_FACE = {
+    "gpt": "gpt2",
+    "llama": "llama",
+    "mistral": "llama",
+    "mixtral": "llama",
+    "qwen": "llama",
+    "phi": "phi3",
+    "olmo": "olmo2",
+}
+_MIXTURES = ("mixtral",)
+
+
+def structure_of(
+    model: Model,
+    *,
+    sequence: int,
+    micro_batch: int,
+    micro_batches: int = 1,
+    implementation: str = "huggingface",
+    precision: str = "bf16",
+    attention: str = "flash",
+    recompute: str = "none",
+    loss: str = "full",
+    hold_logits: bool = False,
+) -> Structure:
+    """The structure of one step of ``model``; the arguments are those of a run.
+
+    Raises :class:`InputError` where the implementation has no such model.
+    """
+    family = family_of(model, implementation)
+    sixteen = precision in ("bf16", "master", "master-fp32-grad")
+    grouped = model.kv_heads != model.heads
+    return Structure(
+        implementation=implementation,
+        family=family,
+        weights="bf16" if sixteen else "fp32",
+        autocast=precision == "autocast",
+        kernel=_kernel(family, attention, precision, grouped=grouped),
+        recompute=recompute,
+        loss=loss,
+        held_logits=hold_logits,
+        main_gradients=precision == "master-fp32-grad",
+        accumulates=micro_batches > 1,
+        one_sequence=micro_batch == 1,
+        grouped=grouped,
+        one_key_head=model.kv_heads == 1,
+        tied=model.tied,
+        qkv_bias=model.qkv_bias,
+        output_bias=model.output_bias,
+        mlp_bias=model.mlp_bias,
+        head_bias=model.head_bias,
+        final_norm=model.final_norm,
+        qk_norm=str(model.qk_norm),
+        activation=str(model.activation),
+        partly_rotated=_rotated_features(model) != model.head_dim,
+        experts=model.experts > 0,
+        shared_experts=model.shared_experts > 0,
+        caps_scores=family == "gemma2",
+        caps_logits=family == "gemma2",
+        two_kinds=family == "gemma2" or (family == "gemma3" and model.layers >= 6),
+    )
+
+
+def _kernel(family: str, attention: str, precision: str, *, grouped: bool) -> str:
+    """Which kernel PyTorch takes (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)."""
+    # transformers refuses PyTorch's kernels for Gemma 2: none of them can cap the scores.
+    if attention == "eager" or family == "gemma2":
+        return "eager"
+    if precision != "fp32":
+        return "flash"
+    # FlashAttention takes no 32-bit numbers; the kernel that does takes no shared keys, so plain
+    # operations are left. A plain Llama repeats its keys before.
+    return "math" if grouped and family != "plain-llama" else "efficient"
+
+
+def chunk_sizes(model: Model, loss: str, tokens: int) -> list[int]:
+    """How many tokens each chunk of the loss has; all of them in one where it is not chunked."""
+    if loss == "chunked":
+        size = min(CHUNK_TOKENS, tokens)
+    elif loss == "fused-linear":
+        size = fused_chunk_tokens(tokens, model.hidden, model.vocabulary)
+    else:
+        return [tokens]
+    whole, rest = divmod(tokens, size)
+    return [size] * whole + ([rest] if rest else [])
+
+
+def fused_chunk_tokens(tokens: int, hidden: int, vocabulary: int) -> int:
+    """Liger's chunk: as many tokens as make a chunk's logits about as large as the input.
+
+    Hsu et al. 2024, arXiv:2410.10989, section 3.2: tokens / ceil(vocabulary / hidden), up to the
+    next power of two.
+    """
+    wanted = -(-tokens // -(-vocabulary // hidden))
+    return min(1 << (wanted - 1).bit_length(), tokens)
+
+
+def _rotated_features(model: Model) -> int:
+    return model.head_dim
+
+
+def repeats_of(
+    model: Model, *, sequence: int, micro_batch: int, loss: str = "full"
+) -> dict[str, int]:
+    """How many layers the run has, and how many chunks its loss."""
+    chunks = len(chunk_sizes(model, loss, sequence * micro_batch))
+    return {"layer": model.layers, "chunk": chunks}
+
+
+def values_of(
+    model: Model, *, sequence: int, micro_batch: int, loss: str = "full"
+) -> dict[str, int]:
+    """The run's numbers under the symbols of :data:`.formula.SYMBOLS`."""
+    sizes = chunk_sizes(model, loss, sequence * micro_batch)
+    return {
+        "L": model.layers,
+        "a": model.heads,
+        "s": sequence,
+        "b": micro_batch,
+        "h": model.hidden,
+        "g": model.kv_heads,
+        "e": model.head_dim,
+        "f": model.expert_ffn if model.experts else model.ffn,
+        "V": model.vocabulary,
+        "P": model.positions,
+        "o": _rotated_features(model),
+        "w": -(-sequence // 32) * 32,
+        "c": sizes[0],
+        "r": sizes[-1],
+        "x": model.experts,
+        "k": model.experts_per_token,
+    }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..formula import product
-from .tape import Parameter
+from ..formula import Formula, product
+from .tensors import Parameter
 
 
 class Weights:
@@ -15,8 +15,12 @@ class Weights:
 
     def __call__(self, name: str, *shape: str | int) -> Parameter:
         """The parameter of that name; its shape in the run's symbols."""
+        return self.of(name, product(shape))
+
+    def of(self, name: str, numel: Formula) -> Parameter:
+        """The parameter of that name, of so many numbers."""
         if name not in self._made:
-            self._made[name] = Parameter(name, product(shape), self.dtype)
+            self._made[name] = Parameter(name, numel, self.dtype)
         return self._made[name]
 
     def optional(self, wanted: bool, name: str, *shape: str | int) -> Parameter | None:

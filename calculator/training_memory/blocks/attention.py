@@ -1,13 +1,23 @@
-"""Attention proper, from queries, keys and values to the context, as Hugging Face offers it."""
+"""Attention proper, from queries, keys and values to the context, as Hugging Face offers it.
+
+transformers 5.24: ``eager_attention_forward`` of models/llama/modeling_llama.py and its siblings,
+integrations/sdpa_attention.py; PyTorch 2.13: aten/src/ATen/native/transformers/attention.cpp.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..autograd import operations as op
-from ..autograd.tape import Tape, Tensor
+from ..autograd.tape import Tape
+from ..autograd.tensors import Tensor
+from ..formula import as_formula
 from ..structure import Structure
-from .sizes import CAUSAL, HEAD_ROWS, QUERIES, SCORES
+from .sizes import CAUSAL, HEAD_ROWS, PADDED_HEAD_ROWS, QUERIES, SCORES
+
+ONE = as_formula(1)
+#: The context, and what the eager form returns beside it: the scores after softmax.
+Attended = tuple[Tensor, Tensor | None]
+#: What a region that runs again holds on to besides its arguments: positions, a mask, tables.
+Held = tuple[Tensor | None, ...]
 
 
 def attend(
@@ -15,66 +25,58 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Tensor | None,
     structure: Structure,
+    held: Held = (),
     *,
     drops: bool = False,
-) -> Tensor:
+) -> Attended:
     """The context; with selective recomputation this alone is run again in the backward pass."""
 
-    def core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return _kernel(structure)(tape, q, k, v, mask, structure, drops=drops)
+    def core(q: Tensor, k: Tensor, v: Tensor, held: Held = held) -> Attended:
+        if structure.kernel == "eager":
+            return eager(tape, q, k, v, structure, drops=drops)
+        return fused(tape, q, k, v, structure), None
 
     if structure.recompute == "selective":
         return tape.checkpoint(core, q, k, v)
     return core(q, k, v)
 
 
-def _kernel(structure: Structure) -> Callable[..., Tensor]:
-    if structure.attention == "eager":
-        return eager
-    # The fused kernels take no fp32 queries that share keys; PyTorch then falls back to plain
-    # operations (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp).
-    if structure.grouped and structure.weights == "fp32" and not structure.autocast:
-        return _math
-    return _fused
-
-
-def _fused(
-    tape: Tape,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    structure: Structure,
-    *,
-    drops: bool,
+def fused(
+    tape: Tape, q: Tensor, k: Tensor, v: Tensor, structure: Structure, *, copies: bool = True
 ) -> Tensor:
-    """``F.scaled_dot_product_attention`` by FlashAttention, or in fp32 by the efficient kernel."""
-    return op.attention(tape, q, k, v, HEAD_ROWS)
+    """``F.scaled_dot_product_attention``; where it ``copies``, into the order of the tokens."""
+    if structure.kernel == "math":
+        made = _math(tape, q, k, v, structure)
+    else:
+        efficient = structure.kernel == "efficient"
+        lse = PADDED_HEAD_ROWS if efficient else HEAD_ROWS
+        made = op.fused_attention(tape, q, k, v, lse, efficient=efficient)
+    return op.by_tokens(tape, made, "context in token order") if copies else made
 
 
-def _math(
-    tape: Tape,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    structure: Structure,
-    *,
-    drops: bool,
-) -> Tensor:
+def _math(tape: Tape, q: Tensor, k: Tensor, v: Tensor, structure: Structure) -> Tensor:
     """``_scaled_dot_product_attention_math``: plain operations, heads repeated, scores kept."""
-    causal = tape.new("causal mask", CAUSAL, "bool")
-    bias = tape.new("causal bias", CAUSAL, q.dtype)
-    del causal
+    q = op.scale(tape, q, "queries scaled")
+    mask = _causal_bias(tape, q.dtype)
     k, v = _repeated(tape, k, structure, "keys"), _repeated(tape, v, structure, "values")
-    q, k = op.scale(tape, q, "queries scaled"), op.scale(tape, k, "keys scaled")
-    scores = op.matmul(tape, _flat(tape, q, structure), _flat(tape, k, structure), SCORES, "scores")
-    scores = op.add_small(tape, scores, "masked scores")
-    weights = op.softmax(tape, scores)
-    del bias
-    return op.matmul(tape, weights, _flat(tape, v, structure), QUERIES, "context")
+    weights = batched_product(tape, q, op.scale(tape, k, "keys scaled"), structure, "scores")
+    weights = op.add_number(tape, weights, "masked scores")
+    weights = op.softmax(tape, weights)
+    context = batched_product(tape, weights, v, structure, "context")
+    del mask
+    return context
+
+
+def _causal_bias(tape: Tape, dtype: str) -> Tensor:
+    """``ones(…).tril()``, and zero or minus infinity where it is true or false."""
+    ones = tape.new("ones", CAUSAL, "bool")
+    lower = tape.new("causal mask, true or false", CAUSAL, "bool")
+    del ones
+    numbers = [tape.new(name, ONE, dtype) for name in ("zero", "minus infinity")]
+    mask = tape.new("causal mask", CAUSAL, dtype)
+    del numbers, lower
+    return mask
 
 
 def eager(
@@ -82,42 +84,49 @@ def eager(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    mask: Tensor | None,
     structure: Structure,
     *,
     drops: bool,
-) -> Tensor:
-    """``eager_attention_forward``: every score in memory, softmax in fp32."""
+) -> Attended:
+    """``eager_attention_forward``: every score in memory."""
     k, v = _repeated(tape, k, structure, "keys"), _repeated(tape, v, structure, "values")
-    weights = _scores(tape, q, k, structure)
-    weights = op.add_small(tape, weights, "masked scores")
-    # GPT-2's softmax stays in the scores' dtype, Llama's is asked to be in fp32.
-    weights = op.softmax(tape, weights, None if structure.family == "gpt2" else "fp32")
-    weights = op.to(tape, weights, v.dtype if structure.family == "gpt2" else q.dtype)
+    weights = op.scale(tape, batched_product(tape, q, k, structure, "scores"), "scaled scores")
+    if structure.caps_scores:
+        weights = op.scale(tape, weights, "scores over the cap")
+        weights = op.tanh(tape, weights)
+        weights = op.scale(tape, weights, "capped scores")
+    # Under autocast the scores are in 16 bits and the mask is in 32.
+    weights = op.add_number(tape, weights, "masked scores", structure.weights)
+    if structure.family == "gpt2":
+        weights = op.softmax(tape, weights)
+        weights = op.cast(tape, weights, v.dtype, "softmax output")
+    else:
+        # One expression: the scores are held until the cast is made.
+        weights = op.cast(tape, op.softmax(tape, weights, "fp32"), q.dtype, "softmax output")
     if drops:
         weights = op.dropout(tape, weights)
-    context = _multiplied(tape, weights, v, structure, "context")
-    return op.copied(tape, context.view(heads_apart=True), "context in token order")
+    context = batched_product(tape, weights, v, structure, "context")
+    return op.by_tokens(tape, context, "context in token order"), weights
 
 
-def _scores(tape: Tape, q: Tensor, k: Tensor, structure: Structure) -> Tensor:
-    return op.scale(tape, _multiplied(tape, q, k, structure, "scores"), "scaled scores")
-
-
-def _multiplied(tape: Tape, x: Tensor, y: Tensor, structure: Structure, name: str) -> Tensor:
-    if tape.autocast:
-        x, y = op.to(tape, x, "bf16"), op.to(tape, y, "bf16")
+def batched_product(tape: Tape, x: Tensor, y: Tensor, structure: Structure, name: str) -> Tensor:
+    """``torch.matmul`` of batch × heads × matrices."""
+    # Autocast's wrapper casts the last argument first; arguments and copies are held until the
+    # product is made.
+    used_y = op.cast(tape, y, "bf16", f"{name}' second factor") if tape.autocast else y
+    used_x = op.cast(tape, x, "bf16", f"{name}' first factor") if tape.autocast else x
+    one = structure.one_sequence
+    first = op.joined_with_batch(tape, used_x, one_sequence=one)
+    second = op.joined_with_batch(tape, used_y, one_sequence=one)
     numel = SCORES if name == "scores" else QUERIES
-    return op.matmul(tape, _flat(tape, x, structure), _flat(tape, y, structure), numel, name)
-
-
-def _flat(tape: Tape, x: Tensor, structure: Structure) -> Tensor:
-    """Batch and heads as one dimension, which copies unless there is one sequence."""
-    if x.heads_apart and not structure.one_sequence:
-        return op.copied(tape, x, "heads joined with the batch")
-    return x
+    made = op.matmul(tape, first, second, numel, name, transposed=name == "scores")
+    return op.heads_joined(tape, made, one_sequence=one)
 
 
 def _repeated(tape: Tape, x: Tensor, structure: Structure, name: str) -> Tensor:
     """``repeat_kv``: a copy for every query head that shares a key head."""
-    return op.expanded_copy(tape, x, QUERIES, f"{name} repeated") if structure.grouped else x
+    if not structure.grouped:
+        return x
+    if structure.one_key_head and structure.kernel == "eager":
+        return op.expanded(tape, x, QUERIES)
+    return op.expanded_copy(tape, x, QUERIES, f"{name} repeated")

@@ -1,90 +1,54 @@
-"""A Hugging Face language model around its layers: embedding, final norm, head and loss."""
+"""A language model around its layers: embedding, final norm, head and loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ..autograd import operations as op
-from ..autograd.tape import Tape, Tensor
+from ..autograd.checkpoint import keep_every_other_product, keep_products
+from ..autograd.tape import Tape
+from ..autograd.tensors import Tensor
 from ..autograd.weights import Weights
-from ..categories import Category
 from ..structure import Structure
-from . import gpt2, llama
-from .sizes import LOGITS, PAIRS, PLACES, POSITIONS, ROTARY, ROWS, TOKENS
-
-Shared = tuple[Tensor | None, Tensor | None, Tensor | None]
-_LAYERS: dict[str, Callable[..., Tensor]] = {"gpt2": gpt2.layer, "llama": llama.layer}
+from . import losses
+from .families import FAMILIES
+from .shared import Shared
 
 
 class CausalLM:
     """One model's weights, and its forward pass to the loss, with a number of layers."""
 
-    def __init__(self, structure: Structure, layers: int = 1) -> None:
+    def __init__(self, structure: Structure, layers: int, chunks: int) -> None:
         self.structure = structure
+        self.chunks = chunks
+        self.family = FAMILIES[structure.family]
         self.outer = Weights(structure.weights)
         self.layers = [Weights(structure.weights) for _ in range(layers)]
 
-    def forward(self, tape: Tape, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss and the logits."""
-        x = self._stack(tape, ids)
-        structure = self.structure
-        tape.mark("forward", "head")
-        head = self.outer("embedding" if structure.tied else "head", "V", "h")
-        with tape.as_category(Category.LOGITS):
-            logits = op.linear(tape, x, head, LOGITS, "logits")
-            return self._loss(tape, logits, labels), logits
-
-    def _loss(self, tape: Tape, logits: Tensor, labels: Tensor) -> Tensor:
-        """ForCausalLMLoss: logits in fp32, labels shifted by one."""
-        tape.mark("forward", "loss")
-        logits = op.to(tape, logits, "fp32", "logits in fp32")
-        # F.pad makes the labels one longer, and their shifted view is copied.
-        padded = tape.new("labels padded", ROWS, "int64")
-        shifted = tape.new("labels shifted", ROWS, "int64")
-        del padded
-        return op.cross_entropy(tape, logits, shifted)
+    def forward(self, tape: Tape, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The loss, and the logits where all of them exist."""
+        head = self.outer("embedding" if self.structure.tied else "head", "V", "h")
+        bias = self.outer.optional(self.structure.head_bias, "head bias", "V")
+        return losses.of(
+            tape, lambda: self._stack(tape, ids), head, bias, labels, self.structure, self.chunks
+        )
 
     def _stack(self, tape: Tape, ids: Tensor) -> Tensor:
-        structure, w = self.structure, self.outer
-        x = op.embedding(tape, ids, w("embedding", "V", "h"), TOKENS, "embedding output")
-        if structure.learned_positions:
-            positions = tape.new("position ids", POSITIONS, "int64")
-            table = w("positions", "P", "h")
-            placed = op.embedding(tape, positions, table, PLACES, "position embedding")
-            x = op.add(tape, x, placed, "embedded tokens")
-        shared = self._shared(tape, x.dtype)
-        if structure.learned_positions:
-            x = op.dropout(tape, x)
-        layer = _LAYERS[structure.family]
+        """The last hidden states."""
+        tape.mark("forward", "embedding")
+        start = self.family.before(tape, ids, self.outer, self.structure)
+        x = start.take()
         for index, weights in enumerate(self.layers):
             tape.mark("forward", "layer", index)
-            x = self._layer(tape, x, layer, weights, shared)
+            x = self._layer(tape, x, weights, start.others if index else start.first)
         tape.mark("forward", "norm")
-        if structure.family == "gpt2":
-            return op.layer_norm(tape, x, w("final norm", "h"), w("final norm bias", "h"), ROWS)
-        return llama.rms_norm(tape, x, w("final norm", "h"))
+        with tape.module("final norm"):
+            return self.family.norm(tape, x, self.outer)
 
-    def _layer(
-        self,
-        tape: Tape,
-        x: Tensor,
-        layer: Callable[..., Tensor],
-        weights: Weights,
-        shared: Shared,
-    ) -> Tensor:
+    def _layer(self, tape: Tape, x: Tensor, weights: Weights, shared: Shared) -> Tensor:
         def region(x: Tensor) -> Tensor:
-            return layer(tape, x, weights, self.structure, shared)
+            return self.family.layer(tape, x, weights, self.structure, shared)
 
         recompute = self.structure.recompute
         if recompute in ("full", "matmuls"):
-            return tape.checkpoint(region, x, keeps_matmuls=recompute == "matmuls")
+            plain = self.structure.implementation == "torchtitan"
+            keeps = keep_every_other_product if plain else keep_products
+            return tape.checkpoint(region, x, keeps=keeps() if recompute == "matmuls" else None)
         return region(x)
-
-    def _shared(self, tape: Tape, dtype: str) -> Shared:
-        """What all layers read: rotary tables, and for eager attention the causal mask."""
-        cos = sin = mask = None
-        if not self.structure.learned_positions:
-            cos, sin = (tape.new(f"rotary {name}", ROTARY, dtype) for name in ("cosine", "sine"))
-        if self.structure.attention == "eager":
-            mask = tape.new("causal mask", PAIRS, dtype)
-        return cos, sin, mask

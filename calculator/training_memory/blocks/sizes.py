@@ -15,6 +15,8 @@ KEYS = product(("s", "b", "g", "e"))
 #: One number for each token and head.
 HEAD_ROWS = product(("b", "a", "s"))
 KEY_HEAD_ROWS = product(("b", "g", "s"))
+#: The same, the tokens up to a whole number of 32.
+PADDED_HEAD_ROWS = product(("b", "a", "w"))
 #: One number for each pair of tokens and head.
 SCORES = product(("b", "a", "s", "s"))
 #: One number for each pair of tokens and sequence: a mask.
@@ -23,10 +25,16 @@ PAIRS = product(("b", "s", "s"))
 WIDE = product(("s", "b", "f"))
 #: One number for each token and vocabulary entry.
 LOGITS = product(("s", "b", "V"))
-#: Rotary tables: one number for each token and feature of a head.
-ROTARY = product(("s", "e"))
+#: Rotary tables: one number for each position and rotated feature of a head.
+ROTARY = product(("s", "o"))
 #: A causal mask shared by all sequences.
 CAUSAL = product(("s", "s"))
 #: Positions, and their embedding, shared by all sequences.
 POSITIONS = product(("s",))
 PLACES = product(("s", "h"))
+#: A mixture of experts: each token's score for each expert, and for those chosen.
+ROUTED = product(("s", "b", "x"))
+CHOSEN = product(("s", "b", "k"))
+#: Every token once for each expert chosen for it, before and inside the experts.
+DISPATCHED = product(("s", "b", "k", "h"))
+DISPATCHED_WIDE = product(("s", "b", "k", "f"))

@@ -1,0 +1,139 @@
+"""The backward pass: the order in which the graph is worked off, and where gradients come to be.
+
+As autograd's engine does it (torch/csrc/autograd/engine.cpp): of the nodes whose gradients are all
+there, the one made last runs first; a gradient that meets another waiting for the same node is
+added to it; a parameter takes the sum of all its uses.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from ..categories import Category
+from ..formula import Formula
+from .memory import WORKING
+from .tape import Tape
+from .tensors import Grads, Node, Parameter, Tensor
+
+
+class BackwardPass:
+    """One backward pass over a tape. ``keeps`` False drops each weight's gradient as it arrives."""
+
+    def __init__(self, tape: Tape, *, keeps: bool = True) -> None:
+        self.tape = tape
+        self.keeps = keeps
+        self.waiting: dict[Node | Parameter, int] = {}
+        self.buffers: dict[Node | Parameter, Grads] = {}
+        self.ready: list[tuple[int, Node]] = []
+
+    def run(self, output: Tensor) -> None:
+        """From the loss to every parameter."""
+        assert isinstance(output.edge, tuple)
+        root, slot = output.edge
+        self.waiting = _dependencies(root)
+        grads: Grads = [None] * root.outputs
+        with self.tape.as_category(WORKING):
+            grads[slot] = self.tape.new("the loss's gradient", output.numel, output.dtype)
+        self.buffers[root] = grads
+        del grads
+        self.ready.append((-root.sequence, root))
+        self.tape.gradients_on = False
+        try:
+            while self.ready:
+                self._next()
+        finally:
+            self.tape.gradients_on = True
+
+    def _next(self) -> None:
+        _, node = heapq.heappop(self.ready)
+        self.tape.mark("backward", *node.part)
+        with self.tape.module(node.module):
+            found = self._gradients(node, self.buffers.pop(node))
+            # PyTorch hands them on in the order of the inputs.
+            found.reverse()
+            for edge in node.inputs:
+                gradient = found.pop()
+                if isinstance(edge, tuple):
+                    self._hand_on(edge[0], edge[1], gradient)
+                elif edge is not None:
+                    self._hand_on(edge, 0, gradient)
+                del gradient
+
+    def _gradients(self, node: Node, grads: Grads) -> list[Tensor | None]:
+        tape = self.tape
+        category = Category.LOGITS if node.logits else WORKING
+        saved = [tape.unpack(one) for one in node.saved]
+        with tape.as_category(category):
+            found = list(node.backward(tape, grads))
+            # What a checkpoint made again is dropped here; what the node itself kept, and the
+            # gradients it was given, only once its own are checked (call_function).
+            del saved
+            for place, wanted in enumerate(node.expected):
+                _bring(tape, found, place, wanted)
+        grads.clear()
+        node.saved = []
+        return found
+
+    def _hand_on(self, target: Node | Parameter, place: int, gradient: Tensor | None) -> None:
+        """Let a gradient wait for its node or parameter, and run what waits for nothing more."""
+        if gradient is not None:
+            outputs = target.outputs if isinstance(target, Node) else 1
+            grads = self.buffers.setdefault(target, [None] * outputs)
+            old = grads[place]
+            if old is None:
+                grads[place] = gradient
+            else:
+                # Into new memory: both are read until the sum is made.
+                with self.tape.as_category(WORKING):
+                    made = self.tape.new("sum of gradients", old.numel, old.dtype, old.order)
+                grads[place] = made
+                del made, old
+            del grads
+        del gradient
+        self.waiting[target] -= 1
+        if self.waiting[target]:
+            return
+        if isinstance(target, Node):
+            self.buffers.setdefault(target, [None] * target.outputs)
+            heapq.heappush(self.ready, (-target.sequence, target))
+        elif target in self.buffers:
+            self._accumulate(target, self.buffers.pop(target))
+
+    def _accumulate(self, parameter: Parameter, grads: Grads) -> None:
+        """A parameter takes its first gradient over as it is, and adds a further one in place."""
+        gradient = grads.pop()
+        if gradient is not None and parameter.grad is None and self.keeps:
+            self.tape.count_as(gradient.storage, Category.GRADIENTS)
+            parameter.grad = gradient
+
+
+def _bring(
+    tape: Tape, found: list[Tensor | None], place: int, wanted: tuple[Formula, str] | None
+) -> None:
+    """Bring a gradient to its input's size, summing over repeats, and then to its dtype."""
+    gradient = found[place]
+    if gradient is None or wanted is None:
+        return
+    numel, dtype = wanted
+    if gradient.numel is not numel and gradient.numel != numel:
+        gradient = tape.new("gradient summed over repeats", numel, gradient.dtype, gradient.order)
+        found[place] = gradient
+    if gradient.dtype != dtype:
+        found[place] = tape.new("gradient cast", numel, dtype, gradient.order)
+
+
+def _dependencies(root: Node) -> dict[Node | Parameter, int]:
+    """How many gradients each node and parameter of the graph waits for."""
+    waiting: dict[Node | Parameter, int] = {root: 0}
+    todo = [root]
+    while todo:
+        for edge in todo.pop().inputs:
+            if edge is None:
+                continue
+            target = edge if isinstance(edge, Parameter) else edge[0]
+            if target not in waiting:
+                waiting[target] = 0
+                if isinstance(target, Node):
+                    todo.append(target)
+            waiting[target] += 1
+    return waiting

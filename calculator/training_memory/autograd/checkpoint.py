@@ -1,0 +1,62 @@
+"""Checkpointed regions: run once keeping only their arguments, and again when backward needs them.
+
+As ``torch.utils.checkpoint`` does it without re-entering autograd (``use_reentrant=False``): what
+an operation of the region saves is replaced by a placeholder; the first placeholder that the
+backward pass opens runs the whole region again, up to the last tensor that it saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+from .tensors import Tensor
+
+#: Whether a selective policy keeps what an operation ("product", "attention") gives.
+Keeps = Callable[[str], bool]
+
+
+def keep_products() -> Keeps:
+    """Every product with a weight."""
+    return lambda operation: operation == "product"
+
+
+def keep_every_other_product() -> Keeps:
+    """Torchtitan's rule: every second product with a weight, and what attention gives.
+
+    torchtitan/distributed/activation_checkpoint.py, mode "selective", option "op", as of 2025.
+    """
+    products = count()
+
+    def keeps(operation: str) -> bool:
+        return operation == "attention" or next(products) % 2 == 0
+
+    return keeps
+
+
+class Frame:
+    """One checkpointed region: how to run it again, and what a second run brought back."""
+
+    __slots__ = ("again", "cached", "keeps", "recomputed", "saved")
+
+    def __init__(self, again: Callable[[], object], keeps: Keeps | None) -> None:
+        self.again = again
+        self.keeps = keeps
+        self.saved = 0
+        self.recomputed: list[Tensor | None] | None = None
+        #: Of each operation that a policy was asked about, in order: its outputs, if kept.
+        self.cached: list[list[Tensor] | None] = []
+
+
+class Holder:
+    """Stands in a node for a tensor that a checkpoint did not keep."""
+
+    __slots__ = ("frame", "index")
+
+    def __init__(self, frame: Frame, index: int) -> None:
+        self.frame = frame
+        self.index = index
+
+
+class EnoughException(Exception):  # noqa: N818  # not an error: all that was needed is there again
+    """Stops a second run once the last saved tensor is there."""

@@ -1,0 +1,142 @@
+"""Which memory is taken and released, in order, and what is known of every piece of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..categories import Category
+from ..formula import Formula
+
+ITEM_BYTES = {"fp32": 4, "bf16": 2, "bool": 1, "int32": 4, "int64": 8, "uint64": 8}
+
+#: What counts for a moment: gradients on their way and what computes them, copies of weights.
+WORKING = Category.TEMPORARY
+
+#: A part of the step: its name, and which of several it is.
+PartOf = tuple[str, int]
+NOWHERE: PartOf = ("", 0)
+
+
+class Entry:
+    """A storage comes to a category (``target``), leaves one (``source``), or changes it (both)."""
+
+    __slots__ = ("source", "storage", "target")
+
+    def __init__(self, storage: int, source: Category | None, target: Category | None) -> None:
+        self.storage = storage
+        self.source = source
+        self.target = target
+
+
+class Use:
+    """An operation that saved a storage for its backward pass: where it runs, and why it did."""
+
+    __slots__ = ("module", "operation", "part", "why")
+
+    def __init__(self, operation: str, why: str, module: str, part: PartOf) -> None:
+        self.operation = operation
+        self.why = why
+        self.module = module
+        self.part = part
+
+
+class Facts:
+    """What is known of a storage: its size, where and as what it was made, and what saved it."""
+
+    __slots__ = ("category", "dtype", "module", "name", "numel", "part", "uses")
+
+    def __init__(
+        self, numel: Formula, dtype: str, name: str, module: str, part: PartOf, category: Category
+    ) -> None:
+        self.numel = numel
+        self.dtype = dtype
+        self.name = name
+        #: The part of the layer or model whose operation made it.
+        self.module = module
+        self.part = part
+        self.category = category
+        self.uses: list[Use] = []
+
+    @property
+    def bytes(self) -> Formula:
+        """Its size, before the allocator rounds it."""
+        return self.numel * ITEM_BYTES[self.dtype]
+
+
+class Storage:
+    """Memory that is taken while this object lives."""
+
+    __slots__ = ("memory", "number")
+
+    def __init__(self, memory: Memory, facts: Facts) -> None:
+        self.memory = memory
+        self.number = memory.take(facts)
+
+    def __del__(self) -> None:
+        self.memory.release(self.number)
+
+
+class Memory:
+    """The record of a step's memory, divided into the parts of the step."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.facts: list[Facts] = []
+        self.category = Category.ACTIVATIONS
+        #: Where each part of the step begins: (entries before it, phase, part).
+        self.marks: list[tuple[int, str, PartOf]] = []
+        self.part = NOWHERE
+        self._modules: list[str] = []
+
+    def mark(self, phase: str, name: str, index: int = 0) -> None:
+        """Begin a part of the step (``index`` tells layers apart), unless it is what goes on."""
+        part = (name, index)
+        if not self.marks or self.marks[-1][1:] != (phase, part):
+            self.marks.append((len(self.entries), phase, part))
+        self.part = part
+
+    def take(self, facts: Facts) -> int:
+        """Record that a storage is taken; returns its number."""
+        self.facts.append(facts)
+        self.entries.append(Entry(len(self.facts) - 1, None, facts.category))
+        return len(self.facts) - 1
+
+    def release(self, number: int) -> None:
+        """Record that a storage is released."""
+        self.entries.append(Entry(number, self.facts[number].category, None))
+
+    def count_as(self, storage: Storage, category: Category) -> None:
+        """Count a storage under another category from here on."""
+        facts = self.facts[storage.number]
+        if facts.category is not category:
+            self.entries.append(Entry(storage.number, facts.category, category))
+            facts.category = category
+
+    def storage(self, name: str, numel: Formula, dtype: str) -> Storage:
+        """New memory, taken now."""
+        facts = Facts(numel, dtype, name, self.module_name, self.part, self.category)
+        return Storage(self, facts)
+
+    @property
+    def module_name(self) -> str:
+        """The innermost part of the model that is being computed."""
+        return self._modules[-1] if self._modules else ""
+
+    @contextmanager
+    def module(self, name: str) -> Iterator[None]:
+        """Name the part of the model that the operations within belong to."""
+        self._modules.append(name)
+        try:
+            yield
+        finally:
+            self._modules.pop()
+
+    @contextmanager
+    def as_category(self, category: Category) -> Iterator[None]:
+        """Count what is allocated within under ``category``."""
+        before, self.category = self.category, category
+        try:
+            yield
+        finally:
+            self.category = before

@@ -1,0 +1,127 @@
+"""Tensors without values, the parameters they meet, and the nodes that an operation leaves behind.
+
+Lifetimes are the reference counts of these Python objects, as they are of PyTorch's: a storage is
+released when its last tensor goes, whether that is held by a variable of a layer's code, by a node
+of the graph that saved it, or by a gradient on its way. So nothing here depends on a garbage
+collector, and no object may come to refer to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..formula import Formula
+from .memory import PartOf, Storage
+
+# For type checkers alone: the tape is built on this module.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .checkpoint import Holder
+    from .tape import Tape
+
+
+class Parameter:
+    """A weight: its own memory is the recipe's; its gradient comes to be here."""
+
+    __slots__ = ("cast", "dtype", "grad", "name", "numel", "trainable")
+    order = "tokens"
+
+    def __init__(self, name: str, numel: Formula, dtype: str, *, trainable: bool = True) -> None:
+        self.name = name
+        self.numel = numel
+        self.dtype = dtype
+        self.trainable = trainable
+        self.grad: Tensor | None = None
+        #: The 16-bit copy that autocast keeps until the forward pass ends.
+        self.cast: Tensor | None = None
+
+
+class Tensor:
+    """A view of a storage, and the edge along which its gradient goes.
+
+    ``order`` is how the memory of a tensor with heads lies: by ``"tokens"`` (as the projections
+    write it: all heads of a token together), by ``"heads"``, by the heads' ``"features"`` (a key's
+    gradient, since the product was with transposed keys), ``"any"`` where there is one head, so
+    that tokens and heads are the same, or ``"repeats"``: one head seen as many. A reshape that
+    needs another order must copy.
+    """
+
+    __slots__ = ("dtype", "edge", "numel", "order", "storage")
+
+    def __init__(
+        self,
+        storage: Storage,
+        numel: Formula,
+        dtype: str,
+        edge: Edge | None = None,
+        order: str = "tokens",
+    ) -> None:
+        self.storage = storage
+        self.numel = numel
+        self.dtype = dtype
+        self.edge = edge
+        self.order = order
+
+    def view(self, *, numel: Formula | None = None, order: str | None = None) -> Tensor:
+        """The same memory and gradient, seen otherwise."""
+        return Tensor(self.storage, numel or self.numel, self.dtype, self.edge, order or self.order)
+
+    def part(self, numel: Formula) -> Tensor:
+        """A part of the same memory, with no history yet."""
+        return Tensor(self.storage, numel, self.dtype, None, self.order)
+
+    def detached(self) -> Tensor:
+        """The same memory without its history, as a node saves it."""
+        return Tensor(self.storage, self.numel, self.dtype, None, self.order)
+
+
+#: A gradient goes to one output of a node, or to a parameter.
+Edge = tuple["Node", int] | Parameter
+Grads = list[Tensor | None]
+#: Computes the gradients of a node's inputs from those of its outputs and what it saved.
+Backward = Callable[["Tape", Grads], Sequence[Tensor | None]]
+
+
+class Node:
+    """An operation in the graph: where gradients of its inputs go, and what it saved for them."""
+
+    __slots__ = (
+        "backward",
+        "expected",
+        "inputs",
+        "logits",
+        "module",
+        "name",
+        "outputs",
+        "part",
+        "saved",
+        "sequence",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        sequence: int,
+        inputs: Sequence[Tensor | Parameter | None],
+        backward: Backward,
+        outputs: int,
+    ) -> None:
+        self.name = name
+        self.sequence = sequence
+        self.inputs = tuple(edge_of(one) for one in inputs)
+        #: Size and dtype of each input, which its gradient is brought to.
+        self.expected = tuple((one.numel, one.dtype) if one else None for one in inputs)
+        self.saved: list[Tensor | Holder] = []
+        self.backward = backward
+        self.outputs = outputs
+        self.module = ""
+        self.part: PartOf = ("", 0)
+        #: Its gradients have a number for each token and vocabulary entry.
+        self.logits = False
+
+
+def edge_of(one: Tensor | Parameter | None) -> Edge | None:
+    """Where the gradient of an operation's input goes, if anywhere."""
+    if isinstance(one, Parameter):
+        return one if one.trainable else None
+    return one.edge if one is not None else None

@@ -50,6 +50,10 @@ def _sized(size: int) -> Cell:
     return Cell(size, gb(size, 2 if size < 10 * 10**9 else 1))
 
 
+def _in_gb(size: int) -> Cell:
+    return Cell(size, gb(size))
+
+
 def _states(parameters: int, workers: int, stage: int) -> int:
     # Sharded states are padded to the same number of parameters on every GPU.
     padded = -(-parameters // workers) * workers
@@ -68,7 +72,7 @@ def zero_figure_1() -> Table:
             (
                 Cell(stage, words),
                 Cell(MIXED_ADAM.formula(stage).text()),
-                _sized(_states(_SIZES[0][1], _FIGURE_WORKERS, stage)),
+                _in_gb(_states(_SIZES[0][1], _FIGURE_WORKERS, stage)),
             )
             for stage, words in _STAGES
         ),

@@ -10,8 +10,13 @@ def nearest(value: object, names: Iterable[str]) -> str | None:
     # difflib is slow to import and only ever needed for a mistake.
     from difflib import get_close_matches
 
+    given = str(value).lower()
     by_lower = {name.lower(): name for name in names}
-    found = get_close_matches(str(value).lower(), list(by_lower), n=1, cutoff=0.5)
+    found = get_close_matches(given, list(by_lower), n=1, cutoff=0.5)
+    if not found and len(given) > 1:
+        # Someone may have typed the beginning of a longer name ("h1oo" for "h100-80gb").
+        by_lower = {name[: len(given)]: by_lower[name] for name in reversed(by_lower)}
+        found = get_close_matches(given, list(by_lower), n=1, cutoff=0.5)
     return by_lower[found[0]] if found else None
 
 

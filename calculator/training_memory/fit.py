@@ -153,10 +153,14 @@ def _split(run: Run) -> Iterator[_Candidate]:
                 {"tensor": degree, "sequence_parallel": True},
             )
         if degree > layout.pipeline:
+            # With fewer micro-batches than stages most GPUs would wait most of the time, and the
+            # first would hold less than it does in any pipeline that is worth having.
+            batches = max(run.micro_batches, degree)
+            more = f", {batches:,} micro-batches a step" if batches != run.micro_batches else ""
             yield (
-                f"{degree} pipeline stages",
+                f"{degree} pipeline stages{more}",
                 "GPUs wait at the start and the end of every step",
-                {"pipeline": degree},
+                {"pipeline": degree, "micro_batches": batches},
             )
     if layout.tensor > 1 and not layout.sequence_parallel:
         yield (

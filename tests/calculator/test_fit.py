@@ -45,3 +45,12 @@ def test_halving_the_micro_batch_keeps_the_steps_batch():
 def test_what_is_in_use_is_not_proposed_again():
     run = ask(recompute="full", data=8, zero=3, tensor=8, sequence_parallel=True, pipeline=8)
     assert [change.title for change in changes(run)] == ["Sequence length 2,048 instead of 4,096"]
+
+
+def test_a_pipeline_is_proposed_with_enough_micro_batches_to_be_one():
+    """With one micro-batch a pipeline's first stage would hold a share of what it really holds."""
+    for change in changes(ask()):
+        stages = change.fields.get("pipeline")
+        if stages is not None:
+            assert change.fields["micro_batches"] == stages
+    assert not any("8 pipeline" in change.title and change.fits for change in changes(ask()))

@@ -98,7 +98,7 @@ def test_the_picture_has_a_cell_for_every_gpu():
     assert html.count('class="tm-gpu"') == 4 * 2 * 3
     assert "layers 1–48" in html
     assert "layers 49–96" in html
-    assert "24 GPUs: 3 replicas of 2 pipeline stages of 4 tensor-parallel GPUs" in html
+    assert "24 GPUs: 3 data-parallel, 4 tensor-parallel, 2 pipeline stages" in html
 
 
 def test_a_thousand_gpus_are_drawn_as_a_few():
@@ -118,3 +118,13 @@ def test_the_stages_of_a_pipeline_are_compared():
     assert "First pipeline stage" in html
     assert "Stage 2, fullest of 2 to 3" in html
     assert html.count('class="tm-worst"') == 1
+
+
+def test_each_tensor_parallel_gpu_is_drawn_with_its_own_slice():
+    html = pictured(model="llama-7b", tensor=2)
+    slices = re.findall(r'<rect class="tm-weights" x="(\d+)" width="(\d+)"', html)
+    cells = re.findall(r'<rect class="tm-gpu" x="(\d+)"', html)
+    inside = [int(x) - int(cell) for (x, _), cell in zip(slices, cells, strict=True)]
+    assert inside[0] < inside[1]
+    assert len({width for _, width in slices}) == 1
+    assert html.count("tm-elsewhere tm-weights") == 2

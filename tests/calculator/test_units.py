@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_memory.errors import InputError
+from training_memory.errors import InputError, nearest
 from training_memory.units import gb, gib, parse_count, percent, ratio, show_bytes
 
 
@@ -99,3 +99,10 @@ def test_what_is_no_count_names_its_field(value):
 @given(st.integers(1, 10**17))
 def test_counts_are_read_back_as_shown(number):
     assert parse_count("layers", f"{number:,}") == number
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("h1oo", "h100-80gb"), ("H100", "h100-80gb"), ("h", None), ("zzz", None)]
+)
+def test_the_beginning_of_a_long_name_is_near_it(given, meant):
+    assert nearest(given, ["a100-80gb", "h100-80gb", "t4-16gb"]) == meant

@@ -8,6 +8,7 @@ from ..categories import Category
 from ..estimate import Estimate
 from ..run import Run
 from ..units import show_bytes
+from .answer import layout_words
 from .svg import escape, swatch, text
 
 # Cells that are drawn; of more, the first and the last with the number left out between them.
@@ -80,7 +81,7 @@ def _replica(run: Run, replica: int) -> str:
                 middle = str(x + _CELL // 2)
                 cells += text(mark, x=middle, y=y + 17, css="tm-tick-label", anchor="middle")
             else:
-                cells += _gpu(run, replica, x, y)
+                cells += _gpu(run, replica, shard, x, y)
     name = f"replica {replica + 1:,}" if layout.data > 1 else ""
     return (
         f'<span class="tm-replica"><svg width="{width}" height="{height}" '
@@ -97,11 +98,23 @@ def _layers(run: Run, stage: int) -> str:
     return f"layers {first}–{last}" if last > first else f"layer {first}"
 
 
-def _gpu(run: Run, replica: int, x: int, y: int) -> str:
+def _part(whole: int, parts: int, index: int, least: int) -> tuple[int, int]:
+    """Start and size of one of ``parts`` shares of a length.
+
+    A share too thin to be seen is drawn thicker; the first still lies at the start and the last at
+    the end.
+    """
+    if parts == 1:
+        return 0, whole
+    size = max(least, whole // parts)
+    return index * (whole - size) // (parts - 1), size
+
+
+def _gpu(run: Run, replica: int, shard: int, x: int, y: int) -> str:
     """One GPU, with a column each for weights, gradients and the optimizer's states.
 
-    What other replicas hold instead of it is pale; the share it holds moves down from one replica
-    to the next.
+    What other GPUs hold instead of it is pale. The share it holds moves down from one replica to
+    the next, and to the right from one tensor-parallel GPU to the next.
     """
     layout = run.layout
     columns = (
@@ -112,27 +125,30 @@ def _gpu(run: Run, replica: int, x: int, y: int) -> str:
     inner, wide = _CELL - 4, (_CELL - 4 - 2 * 2) // 3
     found = f'<rect class="tm-gpu" x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" rx="2"/>'
     for place, (category, shared) in enumerate(columns):
-        across = f'class="tm-{category}" x="{x + 2 + place * (wide + 2)}" width="{wide}"'
-        height, top = inner, 0
-        if shared and layout.data > 1:
-            # A share too thin to be seen is drawn thicker; the first still lies at the top and the
-            # last at the bottom.
-            height = max(3, inner // layout.data)
-            top = replica * (inner - height) // (layout.data - 1)
-            pale = across.replace('class="', 'class="tm-elsewhere ')
-            found += f'<rect {pale} y="{y + 2}" height="{inner}"/>'
-        found += f'<rect {across} y="{y + 2 + top}" height="{height}"/>'
+        top, height = _part(inner, layout.data if shared else 1, replica, least=3)
+        beside, width = _part(wide, layout.tensor, shard, least=2)
+        left = x + 2 + place * (wide + 2)
+        if (width, height) != (wide, inner):
+            found += (
+                f'<rect class="tm-elsewhere tm-{category}" x="{left}" width="{wide}" '
+                f'y="{y + 2}" height="{inner}"/>'
+            )
+        found += (
+            f'<rect class="tm-{category}" x="{left + beside}" width="{width}" '
+            f'y="{y + 2 + top}" height="{height}"/>'
+        )
     return found
 
 
 def _sentences(run: Run) -> Iterator[str]:
     layout, model = run.layout, run.model
     if layout.data > 1:
+        share = f"each holds 1/{layout.data:,}"
         shared = {
-            0: "each holds all of its weights, gradients and optimizer states",
-            1: f"each holds 1/{layout.data:,} of the optimizer states",
-            2: f"each holds 1/{layout.data:,} of the optimizer states and gradients",
-            3: f"each holds 1/{layout.data:,} of the optimizer states, gradients and weights",
+            0: "each holds all of its weights, gradients, Adam state and master copy",
+            1: f"{share} of the Adam state and the master copy",
+            2: f"{share} of the Adam state, master copy and gradients",
+            3: f"{share} of the Adam state, master copy, gradients and weights",
         }
         yield f"<li>{layout.data:,} replicas: {shared[layout.zero]}.</li>"
     if layout.tensor > 1:
@@ -153,10 +169,7 @@ def _sentences(run: Run) -> Iterator[str]:
 
 def _spoken(run: Run) -> str:
     layout = run.layout
-    return (
-        f"{layout.gpus:,} GPUs: {layout.data:,} replicas of {layout.pipeline:,} pipeline stages "
-        f"of {layout.tensor:,} tensor-parallel GPUs"
-    )
+    return layout_words(layout)
 
 
 def _kinds(estimate: Estimate, *, binary: bool) -> str:
@@ -171,8 +184,9 @@ def _kinds(estimate: Estimate, *, binary: bool) -> str:
     )
     return (
         '<div class="tm-scroll" role="region" tabindex="0" aria-label="Pipeline stages">'
-        '<table class="tm-kinds"><caption>The stages differ; the picture shows the fullest'
-        '</caption><thead><tr><th scope="col">Stage</th>'
+        '<table class="tm-kinds"><caption>The stages differ; answer and bar are the '
+        "fullest's</caption>"
+        '<thead><tr><th scope="col">Stage</th>'
         '<th scope="col" class="tm-number">Layers</th>'
         '<th scope="col" class="tm-number">Parameters a GPU</th>'
         '<th scope="col" class="tm-number">Micro-batches held</th>'

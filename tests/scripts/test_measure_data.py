@@ -192,18 +192,26 @@ PERSISTENT = {
     ("bf16", "sgd"): 4,
     ("master", "sgd"): 10,
     ("master-fp32-grad", "sgd"): 14,
+    # Two 8-bit states, and a 32-bit scale for each 256 of their numbers.
+    ("fp32", "8bit"): 4 + 2 + 2 * 4 / 256,
+    ("autocast", "8bit"): 4 + 2 + 2 * 4 / 256,
+    ("bf16", "8bit"): 2 + 2 + 2 * 4 / 256,
+    ("master", "8bit"): 6 + 2 + 2 * 4 / 256,
+    ("master-fp32-grad", "8bit"): 10 + 2 + 2 * 4 / 256,
 }
 
 
 def test_what_is_held_between_steps_is_so_many_bytes_a_parameter(peaks):
     checked = 0
     for step in tables.read(tables.STEPS):
-        each = PERSISTENT.get((step["precision"], step["optimizer"].split("-")[0]))
+        optimizer = step["optimizer"]
+        kind = "8bit" if optimizer == "adamw-8bit" else optimizer.split("-")[0]
+        each = PERSISTENT.get((step["precision"], kind))
         if each:
             held = int(step["persistent_bytes"])
             row = peaks[step["step"]]["forward"]
             held -= int(row["buffers_bytes"]) + int(row["inputs_bytes"])
-            assert held == pytest.approx(each * int(step["parameters"]), rel=3e-4)
+            assert held == pytest.approx(each * int(step["parameters"]), rel=2e-3)
             checked += 1
     assert checked > 100
 

@@ -14,7 +14,7 @@ from . import catalog
 from .errors import InputError, InputErrors
 from .model import SHAPE_FIELDS, checked
 from .presets import PRESETS
-from .run import DEFAULTS, Run
+from .run import DEFAULTS, SWITCHES, Implementation, Run
 from .units import parse_count
 
 #: Field by field what was set: text as typed, or values of a run.
@@ -71,6 +71,9 @@ def request(state: State) -> dict[str, object]:
     }
     if fields.get("gpu") == _NO_GPU:
         fields["gpu"] = None
+    for name in SWITCHES:
+        if fields.get(name) == "":
+            fields[name] = DEFAULTS[name]
     return {**fields, "shape": {name: state[name] for name in SHAPE_FIELDS if name in state}}
 
 
@@ -88,6 +91,9 @@ def changed(state: State, changes: Mapping[str, object]) -> dict[str, object]:
     if "model" in rest:
         after = _with_model(after, rest.pop("model"))
     after.update(rest)
+    if rest.get("implementation") == Implementation.PAPER:
+        # The textbook has none of the switches, so they go with what had them.
+        after = {name: value for name, value in after.items() if name not in SWITCHES}
     return after
 
 

@@ -6,7 +6,7 @@ what is shown is what was added up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from .blocks import paper
 from .categories import CATEGORIES, Category
@@ -14,7 +14,7 @@ from .estimate import RankEstimate
 from .formula import Formula, product, symbol, total
 from .rank import Rank
 from .records import dataclass
-from .run import Run
+from .run import Implementation, Run
 from .step import layer_rows, logits_bytes, sharded, states, values
 
 #: Taken out of an activation formula's sum, as the paper writes it.
@@ -67,6 +67,8 @@ class Entry:
 
 def derive(run: Run, on: RankEstimate) -> tuple[Entry, ...]:
     """Every category of one kind of GPU of a run, in the order of ``CATEGORIES``."""
+    if run.implementation is not Implementation.PAPER:
+        return tuple(_recorded(run, on))
     rank_values = {**values(run), "L": on.rank.layers, "m": on.rank.in_flight}
     makers = {
         Category.ACTIVATIONS: _activations,
@@ -93,6 +95,29 @@ def derive(run: Run, on: RankEstimate) -> tuple[Entry, ...]:
             )
         )
     return tuple(entries)
+
+
+def _recorded(run: Run, on: RankEstimate) -> Iterator[Entry]:
+    # A page that shows the textbook's answer need not wait for what records steps.
+    from .recorded_derivation import recorded_parts
+    from .recorded_step import values as recorded_values
+
+    known = {**recorded_values(run), "N": run.model.parameters.total}
+    for category in CATEGORIES:
+        formula, factor, times, lines = recorded_parts(run, category, on.totals[category])
+        yield Entry(
+            category=category,
+            total_bytes=on.totals[category],
+            peak_bytes=on.peak_parts[category],
+            formula=formula,
+            factor=factor,
+            values=known,
+            times=times,
+            lines=tuple(
+                Line(name=name, group=group, formula=counted, bytes=size, why=why, where=where)
+                for name, group, counted, size, why, where in lines
+            ),
+        )
 
 
 _Parts = tuple[Formula, Formula | None, int, tuple[Line, ...]]

@@ -12,16 +12,23 @@ from .records import dataclass
 from .run import Run
 from .step import step
 from .units import show_bytes
-from .walk import Segment, by_category, walk
+from .walk import Segment, by_category, opened, walk
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankEstimate:
-    """One kind of GPU: its step as a tree of events, and the walk over it. All sizes in bytes."""
+    """One kind of GPU: its step as it was built, and the walk over it. All sizes in bytes."""
 
     rank: Rank
-    tree: Group
+    plan: Group
     segment: Segment
+
+    @cached_property
+    def tree(self) -> Group:
+        """The step as a tree of events. A recorded step's events are made only for this."""
+        tree = opened(self.plan)
+        assert isinstance(tree, Group)
+        return tree
 
     @property
     def peak_bytes(self) -> int:
@@ -138,5 +145,5 @@ def estimate(run: Run) -> Estimate:
 
 
 def _on(run: Run, rank: Rank) -> RankEstimate:
-    tree = step(run, rank)
-    return RankEstimate(rank=rank, tree=tree, segment=walk(tree))
+    plan = step(run, rank)
+    return RankEstimate(rank=rank, plan=plan, segment=walk(plan))

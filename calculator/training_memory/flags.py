@@ -17,7 +17,7 @@ from .catalog import models
 from .errors import InputError, nearest
 from .model import SHAPE_FIELDS, Model
 from .render.table import wrapped
-from .run import DEFAULTS, Implementation
+from .run import DEFAULTS, Attention, Implementation, Loss, OptimizerKernel
 
 _LEAST_WIDTH = 60
 
@@ -28,7 +28,11 @@ RUN_HELP = {
     "micro_batches": ("N", "micro-batches that make one optimizer step"),
     "recipe": ("NAME", " or ".join(recipe.RECIPES)),
     "recompute": ("NAME", ", ".join(Recompute)),
-    "implementation": ("NAME", f"whose accounting of a layer: {', '.join(Implementation)}"),
+    "implementation": ("NAME", f"whose way of running a step: {', '.join(Implementation)}"),
+    "attention": ("NAME", f"of an implementation other than paper: {', '.join(Attention)}"),
+    "loss": ("NAME", f"the same: {', '.join(Loss)}"),
+    "optimizer_kernel": ("NAME", f"the same, of AdamW: {', '.join(OptimizerKernel)}"),
+    "hold_logits": ("", "the same: the logits are held until the step ends"),
     "data": ("N", "replicas of the model: data parallelism"),
     "zero": (
         "STAGE",
@@ -191,6 +195,8 @@ def _usual(field: str) -> str:
     usual = DEFAULTS[field]
     if usual is False:
         return "not"
+    if usual is None:
+        return "as the implementation has it"
     return f"{usual:,}" if isinstance(usual, int) else str(usual)
 
 

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .categories import Category
-from .run import Run
+from .run import Implementation, Run
 from .units import show_bytes
 
 
 def omitted(run: Run) -> tuple[str, ...]:
     """The sentences that hold for this run, the largest matters first."""
-    return tuple(_paper(run))
+    paper = run.implementation is Implementation.PAPER
+    return tuple(_paper(run) if paper else _recorded(run))
+
+
+def _recorded(run: Run) -> Iterator[str]:
+    yield (
+        "The CUDA context, and what the allocator reserves beyond what is allocated: the sizes "
+        "here are torch.cuda.memory_allocated's, so leave some gigabytes free."
+    )
+    yield "What kernels take for themselves, such as cuBLAS workspaces and attention's backward."
+    yield "Anything beside the model's step: a second model, evaluation, data kept on the GPU."
+    if run.model.experts:
+        yield "Uneven routing: every expert is taken to get the same number of tokens."
 
 
 def _paper(run: Run) -> Iterator[str]:

@@ -38,10 +38,16 @@ class State:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A numeric format and optimizer: the states they keep for each parameter."""
+    """A numeric format and optimizer: the states they keep for each parameter.
+
+    ``precision`` is how the model computes: "fp32", "autocast" (32-bit weights, 16-bit operations),
+    "bf16" (all of it), "master" (16-bit weights with a 32-bit copy for the optimizer) or
+    "master-fp32-grad" (the same with 32-bit gradients).
+    """
 
     id: str
     name: str
+    precision: str
     states: tuple[State, ...]
 
     @cached_property
@@ -67,13 +73,13 @@ class Recipe:
         return sum(state.item_bytes for state in self.states)
 
 
-def _moments(where: str) -> tuple[State, ...]:
+def _moments(where: str, dtype: str = "fp32", item_bytes: int = 4) -> tuple[State, ...]:
     return (
         State(
             name="Adam's first moment",
             category=Category.OPTIMIZER,
-            dtype="fp32",
-            item_bytes=4,
+            dtype=dtype,
+            item_bytes=item_bytes,
             zero_stage=1,
             why="The running mean of the gradient, which the update follows.",
             where=where,
@@ -81,8 +87,8 @@ def _moments(where: str) -> tuple[State, ...]:
         State(
             name="Adam's second moment",
             category=Category.OPTIMIZER,
-            dtype="fp32",
-            item_bytes=4,
+            dtype=dtype,
+            item_bytes=item_bytes,
             zero_stage=1,
             why="The running mean of the squared gradient, which scales the update.",
             where=where,
@@ -93,6 +99,7 @@ def _moments(where: str) -> tuple[State, ...]:
 MIXED_ADAM = Recipe(
     id="mixed-adam",
     name="mixed-precision Adam",
+    precision="master",
     states=(
         State(
             name="weight, used in forward and backward",
@@ -128,6 +135,7 @@ MIXED_ADAM = Recipe(
 FP32_ADAM = Recipe(
     id="fp32-adam",
     name="FP32 Adam",
+    precision="fp32",
     states=(
         State(
             name="weight",
@@ -151,7 +159,68 @@ FP32_ADAM = Recipe(
     ),
 )
 
-RECIPES: Mapping[str, Recipe] = {recipe.id: recipe for recipe in (MIXED_ADAM, FP32_ADAM)}
+AUTOCAST_ADAM = Recipe(
+    id="autocast-adam",
+    name="autocast Adam",
+    precision="autocast",
+    # Autocast casts what it multiplies; what stays is as in FP32.
+    states=FP32_ADAM.states,
+)
+
+_BF16 = "every number in bfloat16, as PyTorch keeps a model cast to it"
+BF16_ADAM = Recipe(
+    id="bf16-adam",
+    name="pure BF16 Adam",
+    precision="bf16",
+    states=(
+        State(
+            name="weight",
+            category=Category.WEIGHTS,
+            dtype="bf16",
+            item_bytes=2,
+            zero_stage=3,
+            why="Every matrix multiplication reads it, and the optimizer updates it in place.",
+            where=_BF16,
+        ),
+        State(
+            name="gradient",
+            category=Category.GRADIENTS,
+            dtype="bf16",
+            item_bytes=2,
+            zero_stage=2,
+            why="Backward writes it; the optimizer reads it at the end of the step.",
+            where=_BF16,
+        ),
+        *_moments(_BF16, "bf16", 2),
+    ),
+)
+
+_MAIN = "Megatron-LM's main gradients: 18 bytes a parameter (Megatron-LM, distributed optimizer)"
+MIXED_ADAM_FP32_GRAD = Recipe(
+    id="mixed-adam-fp32-grad",
+    name="mixed-precision Adam with FP32 gradients",
+    precision="master-fp32-grad",
+    states=tuple(
+        state
+        if state.category is not Category.GRADIENTS
+        else State(
+            name="gradient",
+            category=Category.GRADIENTS,
+            dtype="fp32",
+            item_bytes=4,
+            zero_stage=2,
+            why="Backward adds each 16-bit gradient to it as it comes, so that small ones of many "
+            "micro-batches are not lost.",
+            where=_MAIN,
+        )
+        for state in MIXED_ADAM.states
+    ),
+)
+
+RECIPES: Mapping[str, Recipe] = {
+    recipe.id: recipe
+    for recipe in (MIXED_ADAM, FP32_ADAM, AUTOCAST_ADAM, BF16_ADAM, MIXED_ADAM_FP32_GRAD)
+}
 
 
 def get(recipe_id: object) -> Recipe:

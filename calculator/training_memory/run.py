@@ -13,6 +13,7 @@ from .layout import Layout, impossible, parse_degree, parse_flag, parse_zero
 from .model import SHAPE_FIELDS, Model
 from .recipe import Recipe
 from .records import dataclass, field, fields
+from .structure import family_of
 from .units import parse_count
 
 # For type checkers alone: typing takes a while to import.
@@ -28,6 +29,31 @@ class Implementation(StrEnum):
     """Whose accounting of a layer is used."""
 
     PAPER = "paper"
+    HUGGINGFACE = "huggingface"
+    TORCHTITAN = "torchtitan"
+
+
+class Attention(StrEnum):
+    """What computes attention: a fused kernel, or operations that keep every score."""
+
+    FLASH = "flash"
+    EAGER = "eager"
+
+
+class Loss(StrEnum):
+    """How the loss comes from the last layer's output."""
+
+    FULL = "full"
+    CHUNKED = "chunked"
+    FUSED_LINEAR = "fused-linear"
+
+
+class OptimizerKernel(StrEnum):
+    """How AdamW's step goes over the parameters."""
+
+    FUSED = "fused"
+    FOREACH = "foreach"
+    FORLOOP = "forloop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +72,10 @@ class Run:
     recipe: Recipe
     recompute: Recompute
     implementation: Implementation
+    attention: Attention
+    loss: Loss
+    optimizer_kernel: OptimizerKernel
+    hold_logits: bool
     layout: Layout
     gpu: Gpu | None
     shape: Mapping[str, object] = field(default_factory=dict, compare=False)
@@ -70,8 +100,20 @@ class Run:
             "recipe": self.recipe.id,
             "recompute": str(self.recompute),
             "implementation": str(self.implementation),
+            **self._switches(),
             **layout,
             "gpu": self.gpu.id if self.gpu else None,
+        }
+
+    def _switches(self) -> dict[str, object]:
+        """The implementation's switches; the textbook has none."""
+        if self.implementation is Implementation.PAPER:
+            return {name: DEFAULTS[name] for name in SWITCHES}
+        return {
+            "attention": str(self.attention),
+            "loss": str(self.loss),
+            "optimizer_kernel": str(self.optimizer_kernel),
+            "hold_logits": self.hold_logits,
         }
 
 
@@ -85,6 +127,10 @@ DEFAULTS: Mapping[str, object] = {
     "recipe": "mixed-adam",
     "recompute": "none",
     "implementation": "paper",
+    "attention": None,
+    "loss": None,
+    "optimizer_kernel": None,
+    "hold_logits": False,
     "data": 1,
     "zero": 0,
     "tensor": 1,
@@ -93,6 +139,10 @@ DEFAULTS: Mapping[str, object] = {
     "gpu": gpus.DEFAULT,
 }
 
+#: What an implementation other than the textbook lets one choose; the default is its own way.
+SWITCHES = ("attention", "loss", "optimizer_kernel", "hold_logits")
+
+_DEGREES = ("data", "tensor", "pipeline")
 _MOST_TOKENS = 2**30
 _MOST_BATCH = 2**20
 
@@ -130,9 +180,14 @@ class _Reader:
         implementation = self._read(
             "implementation", _choice("implementation", Implementation), Implementation.PAPER
         )
+        attention = self._switch("attention", Attention, Attention.FLASH)
+        loss = self._switch("loss", Loss, Loss.FULL)
+        kernel = self._switch("optimizer_kernel", OptimizerKernel, OptimizerKernel.FUSED)
+        held = self._read("hold_logits", lambda value: parse_flag("hold_logits", value), False)
         gpu = self._read("gpu", lambda value: gpus.get(value) if value is not None else None, None)
         if model is not None and not self.errors:
             self.errors += _too_long(model, sequence) + impossible(layout, model, sequence)
+            self.errors += self._not_of(implementation, model, layout, recompute, loss, held)
         if model is None or self.errors:
             raise InputErrors(self.errors)
         return Run(
@@ -143,10 +198,65 @@ class _Reader:
             recipe=the_recipe,
             recompute=recompute,
             implementation=implementation,
+            attention=attention,
+            loss=loss,
+            optimizer_kernel=kernel,
+            hold_logits=held,
             layout=layout,
             gpu=gpu,
             shape=shape,
         )
+
+    def _switch(self, name: str, kind: type[E], usual: E) -> E:
+        """One of an implementation's switches; None means the usual."""
+        choose = _choice(name, kind)
+        return self._read(name, lambda value: usual if value is None else choose(value), usual)
+
+    def _not_of(
+        self,
+        implementation: Implementation,
+        model: Model,
+        layout: Layout,
+        recompute: Recompute,
+        loss: Loss,
+        held: bool,
+    ) -> list[InputError]:
+        """What the implementation chosen does not have."""
+        if implementation is Implementation.PAPER:
+            found = [
+                InputError(
+                    name,
+                    value,
+                    "the textbook has one way only; choose another implementation first",
+                )
+                for name, value in (
+                    ("attention", self.request.get("attention")),
+                    ("loss", self.request.get("loss")),
+                    ("optimizer_kernel", self.request.get("optimizer_kernel")),
+                    ("hold_logits", held or None),
+                )
+                if value is not None
+            ]
+            if recompute is Recompute.MATMULS:
+                allowed = "the textbook knows none, selective, full; choose another implementation"
+                found.append(InputError("recompute", str(recompute), allowed))
+            return found
+        found = []
+        try:
+            family_of(model, str(implementation))
+        except InputError as error:
+            found.append(error)
+        if layout.gpus > 1:
+            field = next(name for name in _DEGREES if getattr(layout, name) > 1)
+            allowed = (
+                "splitting over GPUs is counted in the textbook's way so far; use 1, or the "
+                "implementation paper"
+            )
+            found.append(InputError(field, getattr(layout, field), allowed))
+        if held and loss is not Loss.FULL:
+            allowed = "only the full loss makes all logits, so there is nothing to hold; use false"
+            found.append(InputError("hold_logits", True, allowed))
+        return found
 
     def _read(self, name: str, parse: Callable[[object], T], otherwise: T) -> T:
         """One field, parsed; ``otherwise`` stands in for a bad one so that reading can go on."""

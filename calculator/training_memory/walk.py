@@ -42,6 +42,22 @@ class Strip(Group):
         raise NotImplementedError
 
 
+def opened(node: Node) -> Node:
+    """The same tree with the events of every strip made, once and for all."""
+    if isinstance(node, Strip):
+        return Group(label=node.label, children=node.children)
+    if isinstance(node, Group):
+        children = tuple(opened(child) for child in node.children)
+        same = all(one is other for one, other in zip(children, node.children, strict=True))
+        return node if same else Group(label=node.label, children=children)
+    if isinstance(node, Repeat):
+        child = opened(node.child)
+        if child is node.child:
+            return node
+        return Repeat(count=node.count, child=child, counters=node.counters)
+    return node
+
+
 class _Running:
     """The walk's state while it goes through a group: composes each child onto what came before."""
 

@@ -321,7 +321,7 @@ def test_mistakes_in_files_are_named_as_they_are_written_there(run, tmp_path):
         ("estimate --model lama-7b", "Did you mean llama-7b?"),
         ("estimate --modle gpt2", "--modle: there is no such flag. Did you mean --model?"),
         ("estimate --seq 12", "--seq: there is no such flag. Did you mean --sequence?"),
-        ("estimate --recompute ful", "allowed: none, selective, full. Did you mean full?"),
+        ("estimate --recompute ful", "allowed: none, selective, full, matmuls. Did you mean full?"),
         ("estimate --gpu h100", "Did you mean h100-80gb?"),
         (
             "estimate --units gib",

@@ -154,4 +154,11 @@ def test_selective_recomputation_removes_the_published_share(model, share):
 
 
 def test_all_recipes_are_listed():
-    assert list(RECIPES) == ["mixed-adam", "fp32-adam"]
+    assert {name: recipe.bytes_per_parameter for name, recipe in RECIPES.items()} == {
+        "mixed-adam": 16,
+        "fp32-adam": 16,
+        "autocast-adam": 16,
+        "bf16-adam": 8,
+        # Megatron-LM: 18 bytes a parameter with 32-bit main gradients.
+        "mixed-adam-fp32-grad": 18,
+    }

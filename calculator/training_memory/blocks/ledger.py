@@ -24,6 +24,8 @@ class Recompute(StrEnum):
     NONE = "none"
     SELECTIVE = "selective"
     FULL = "full"
+    #: All but the products with weights; the textbook does not know it.
+    MATMULS = "matmuls"
 
 
 class Part(StrEnum):
@@ -35,6 +37,9 @@ class Part(StrEnum):
     CORE = "core"
     REST = "rest"
 
+
+#: The policies that the textbook knows.
+TEXTBOOK = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
 
 _KEPT: dict[Recompute, frozenset[Part]] = {
     Recompute.NONE: frozenset(Part),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..blocks.ledger import Recompute
 from ..estimate import Estimate
 from ..layout import Layout
-from ..run import Run
+from ..run import Implementation, Run
 from ..units import ratio, show_bytes
 
 #: What a run does about recomputation, in words that follow its model and batch.
@@ -13,6 +13,15 @@ RECOMPUTED = {
     Recompute.NONE: "nothing recomputed",
     Recompute.SELECTIVE: "the attention core recomputed",
     Recompute.FULL: "every layer recomputed",
+    Recompute.MATMULS: "all but the products with weights recomputed",
+}
+
+
+#: Whose step it is, where it is not the textbook's.
+BY = {
+    Implementation.PAPER: "",
+    Implementation.HUGGINGFACE: ", as Hugging Face runs it",
+    Implementation.TORCHTITAN: ", as torchtitan runs it",
 }
 
 
@@ -48,7 +57,7 @@ def described(run: Run) -> str:
     changed = " with another shape" if label(run) != run.model.name else ""
     return (
         f"{run.model.name}{changed} at {run.sequence:,} tokens, {_sequences(run)}, "
-        f"{run.recipe.name}, {RECOMPUTED[run.recompute]}"
+        f"{run.recipe.name}, {RECOMPUTED[run.recompute]}{BY[run.implementation]}"
     )
 
 

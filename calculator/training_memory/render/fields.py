@@ -9,7 +9,7 @@ from .. import catalog, gpus, recipe
 from ..blocks.ledger import Recompute
 from ..model import Activation, Norm, QkNorm
 from ..records import dataclass
-from ..run import Implementation
+from ..run import Attention, Implementation, Loss, OptimizerKernel
 
 
 class Kind(StrEnum):
@@ -98,16 +98,26 @@ def _recompute() -> Choices:
         Recompute.NONE: "None",
         Recompute.SELECTIVE: "Selective",
         Recompute.FULL: "Full",
+        Recompute.MATMULS: "All but products with weights",
     }
     return {"": tuple((str(value), labels[value]) for value in Recompute)}
 
 
 #: What each implementation is called.
-IMPLEMENTATIONS: Mapping[Implementation, str] = {Implementation.PAPER: "Textbook"}
+IMPLEMENTATIONS: Mapping[Implementation, str] = {
+    Implementation.PAPER: "Textbook",
+    Implementation.HUGGINGFACE: "Hugging Face",
+    Implementation.TORCHTITAN: "torchtitan",
+}
 
 
 def _implementations() -> Choices:
     return {"": tuple((str(value), IMPLEMENTATIONS[value]) for value in Implementation)}
+
+
+def _switch(kind: type[StrEnum], labels: Mapping[str, str]) -> Callable[[], Choices]:
+    """The choices of an implementation's switch, the implementation's own way first."""
+    return lambda: {"": (("", "Its own"), *((str(value), labels[value]) for value in kind))}
 
 
 def _zero() -> Choices:
@@ -374,10 +384,55 @@ FIELDS: tuple[Field, ...] = (
     ),
     _choice(
         "implementation",
-        "Whose layer is counted",
+        "Whose step is counted",
         Place.IMPLEMENTATION,
-        "Textbook: the GPT layer of Korthikanti et al. 2022, in 16-bit with dropout.",
+        "Textbook: the GPT layer of Korthikanti et al. 2022, in 16-bit with dropout. Hugging Face "
+        "and torchtitan: the operations that these libraries run, on one GPU, with what PyTorch "
+        "holds for each; traced steps of PyTorch itself agree.",
         _implementations,
+    ),
+    _choice(
+        "attention",
+        "Attention",
+        Place.IMPLEMENTATION,
+        "A fused kernel keeps no scores; eager attention keeps them all. Not for the textbook.",
+        _switch(Attention, {Attention.FLASH: "Fused kernel", Attention.EAGER: "Eager"}),
+    ),
+    _choice(
+        "loss",
+        "Loss",
+        Place.IMPLEMENTATION,
+        "All logits at once, a chunk of tokens after the other, or fused with the head (Liger). "
+        "Not for the textbook.",
+        _switch(
+            Loss,
+            {
+                Loss.FULL: "All logits",
+                Loss.CHUNKED: "Chunked",
+                Loss.FUSED_LINEAR: "Fused with the head",
+            },
+        ),
+    ),
+    _choice(
+        "optimizer_kernel",
+        "AdamW's kernel",
+        Place.IMPLEMENTATION,
+        "Fused takes nothing more; foreach copies a whole state for a moment; the loop two tensors "
+        "as large as the largest. Not for the textbook.",
+        _switch(
+            OptimizerKernel,
+            {
+                OptimizerKernel.FUSED: "Fused",
+                OptimizerKernel.FOREACH: "Foreach",
+                OptimizerKernel.FORLOOP: "Loop",
+            },
+        ),
+    ),
+    _flag(
+        "hold_logits",
+        "Logits held",
+        Place.IMPLEMENTATION,
+        "The model's output is kept until the step ends. Not for the textbook.",
     ),
 )
 

@@ -25,6 +25,8 @@ def shown(run: Run) -> dict[str, str]:
 
 
 def _shown(field: Field, value: object) -> str:
+    if value is None:
+        return ""
     if field.kind is Kind.NUMBER:
         return f"{value:,}"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from .. import __version__
-from ..blocks.ledger import Recompute
+from ..blocks.ledger import TEXTBOOK
 from ..errors import InputError, InputErrors
 from ..flags import Parser, flag
 from ..request import UNITS
@@ -93,7 +93,7 @@ def _parser() -> Parser:
         "--recompute",
         nargs="+",
         metavar="NAME",
-        default=list(Recompute),
+        default=list(TEXTBOOK),
         help="none, selective, full: one run each, usually all three",
     )
     parser.add_argument(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from .. import catalog
-from ..blocks.ledger import Recompute
+from ..blocks.ledger import TEXTBOOK, Recompute
 from ..errors import InputError, InputErrors
 from ..estimate import estimate
 from ..model import Model
@@ -42,7 +42,7 @@ class Plan:
         layers: object = None,
         sequence: object = DEFAULT_SEQUENCE,
         micro_batch: object = DEFAULT_MICRO_BATCH,
-        recompute: Sequence[object] = tuple(Recompute),
+        recompute: Sequence[object] = TEXTBOOK,
         steps: object = DEFAULT_STEPS,
     ) -> Plan:
         """The plan for these values, as a person gives them.

@@ -1,0 +1,71 @@
+"""How a recorded step's answer is derived: its states, and the tensors that one layer keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .categories import STATES, Category
+from .formula import Formula, as_formula, symbol, total
+from .recorded import Sized
+from .recorded_step import sized, state_bytes, values
+from .recording import MOST
+from .run import Run
+
+#: Formula, factor to take out, how often the lines are there, the lines: see ``derivation.py``.
+Line = tuple[str, str, Formula, int, str, str]
+Parts = tuple[Formula, Formula | None, int, tuple[Line, ...]]
+
+
+def recorded_parts(run: Run, category: Category, total_bytes: int) -> Parts:
+    """One category of a recorded step. The formula comes to ``total_bytes`` exactly.
+
+    What is not a multiple of a ledger's rows (what the allocator rounds up, what passes by, what is
+    around the layers) stands in it as a number of bytes.
+    """
+    if category in STATES:
+        lines = tuple(_states(run, category))
+        formula = total(line[2] for line in lines)
+        return _exact(formula, run, total_bytes), None, 1, lines
+    if category is Category.ACTIVATIONS:
+        lines = tuple(_kept(sized(run)))
+        formula = total(line[2] for line in lines) * symbol("L")
+        return _exact(formula, run, total_bytes), None, run.model.layers, lines
+    return as_formula(total_bytes), None, 1, ()
+
+
+def _exact(formula: Formula, run: Run, total_bytes: int) -> Formula:
+    known = {**values(run), "N": run.model.parameters.total}
+    return formula + (total_bytes - formula.evaluate(known))
+
+
+def _states(run: Run, category: Category) -> Iterator[Line]:
+    for state in run.recipe.states:
+        if state.category is category:
+            size = state_bytes(run, state)
+            yield state.name, state.dtype, state.formula(), size, state.why, state.where
+
+
+def _kept(made: Sized) -> Iterator[Line]:
+    """What a layer in the middle makes in the forward pass and leaves when that ends."""
+    index = 1 if made.repeats["layer"] >= MOST else 0
+    taken: list[int] = []
+    released = set()
+    for section in made.recording.sections:
+        if section.phase != "forward" or section.micro_batch:
+            continue
+        for storage, source, target in section.moves:
+            if target < 0:
+                released.add(storage)
+            elif source < 0 and section.part == ("layer", index):
+                taken.append(storage)
+    for storage in taken:
+        facts = made.recording.facts[storage]
+        # Autocast's copies of weights are working memory.
+        if storage in released or facts.category is not Category.ACTIVATIONS:
+            continue
+        why = " ".join(dict.fromkeys(use.why for use in facts.uses)) or (
+            "The next layer's input, from which that layer is made again where it is recomputed."
+        )
+        operations = ", ".join(dict.fromkeys(use.operation for use in facts.uses))
+        where = f"PyTorch's autograd: saved by {operations}" if operations else "checkpoint's input"
+        yield facts.name, facts.module or "Layer", facts.bytes, made.sizes[storage], why, where

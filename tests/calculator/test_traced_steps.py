@@ -1,0 +1,70 @@
+"""Whole steps against PyTorch itself, traced on fake tensors by scripts/measure."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training_memory.estimate import estimate
+from training_memory.run import Run
+
+TRACES = Path(__file__).parents[2] / "docs" / "data" / "traces"
+RECIPES = {
+    "fp32": "fp32-adam",
+    "autocast": "autocast-adam",
+    "bf16": "bf16-adam",
+    "master": "mixed-adam",
+    "master-fp32-grad": "mixed-adam-fp32-grad",
+}
+#: What is in reach so far: AdamW in its three kernels. Clipping makes nothing that outlives it.
+KERNELS = {"adamw-fused": "fused", "adamw-foreach": "foreach", "adamw-forloop": "forloop"}
+BAR = 0.005
+
+
+def _rows() -> list[dict[str, str]]:
+    with (TRACES / "steps.csv").open(newline="", encoding="utf-8") as file:
+        return [
+            row
+            for row in csv.DictReader(file)
+            if row["optimizer"] in KERNELS and row["implementation"] != "paper"
+        ]
+
+
+def asked(row: dict[str, str]) -> dict[str, Any]:
+    """The run that a row traced."""
+    shape = dict(pair.split("=") for pair in row["shape"].split())
+    return {
+        "model": row["model"],
+        "shape": shape,
+        "sequence": row["sequence"],
+        "micro_batch": row["micro_batch"],
+        "micro_batches": row["micro_batches"],
+        "recipe": RECIPES[row["precision"]],
+        "recompute": row["recompute"],
+        "implementation": row["implementation"],
+        "attention": row["attention"],
+        "loss": row["loss"],
+        "optimizer_kernel": KERNELS[row["optimizer"]],
+        "hold_logits": row["hold_logits"] == "yes",
+    }
+
+
+ROWS = _rows()
+
+
+def test_the_rows_are_many_and_of_many_kinds():
+    assert len(ROWS) >= 100
+    assert {row["precision"] for row in ROWS} == set(RECIPES)
+    assert {row["recompute"] for row in ROWS} == {"none", "selective", "full", "matmuls"}
+    assert {row["attention"] for row in ROWS} == {"eager", "flash"}
+    assert len({row["model"] for row in ROWS}) >= 6
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["step"])
+def test_the_peak_is_pytorchs(row):
+    predicted = estimate(Run.from_json(asked(row))).worst.peak_bytes
+    traced = int(row["peak_bytes"])
+    assert abs(predicted / traced - 1) <= BAR, f"{predicted / traced - 1:+.4%}"

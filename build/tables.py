@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import accuracy_tables
 import decoder_run
 import decoder_tables
 import published_tables
@@ -218,4 +219,6 @@ TABLES: dict[str, Callable[[], Table]] = {
     "zero-table-1": published_tables.zero_table_1,
     "recomputation-table-2": published_tables.recomputation_table_2,
     "recomputation-models": published_tables.recomputation_models,
+    "accuracy": accuracy_tables.summary,
+    "accuracy-steps": accuracy_tables.steps,
 }

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from strategies import requests
 from training_memory.categories import CATEGORIES
 from training_memory.estimate import Estimate, estimate
-from training_memory.render.bar import BREAKS, bar
+from training_memory.render.bar import bar
+from training_memory.render.room import BREAKS
 from training_memory.render.svg import patterned
 from training_memory.run import Run
 

@@ -49,8 +49,9 @@ def test_the_peak_and_its_moment_are_named(recompute):
 
 def test_the_parts_of_a_step_are_named_under_it():
     html = step(of())
-    named = re.findall(r'tm-phase"[^>]*>([^<]+)<', html)
-    assert named == ["states", "forward", "loss", "backward", "optimizer"]
+    for width in ("from", "below"):
+        named = re.findall(rf'tm-phase[^"]*tm-{width}-17"[^>]*>([^<]+)<', html)
+        assert named == ["states", "forward", "loss", "backward", "optimizer"]
 
 
 def test_passes_too_many_to_name_are_told_in_a_sentence():

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..categories import Category
 from ..estimate import Estimate, RankEstimate
+from .room import BREAKS, NARROWEST, Label, room_from
 from .scale import scale
 from .sizes import Show, sizes
 from .svg import escape, patterned, share, swatch, text
@@ -17,9 +18,6 @@ _FAR = 20
 # The bar's place in its drawing, in CSS pixels.
 _TOP, _HEIGHT, _TICKS = 42, 52, 110
 HEIGHT = 116
-
-#: Widths of the drawing, in rem, at which the style sheet shows more of a segment's label.
-BREAKS = (14, 17, 20, 24, 28, 32, 38, 46, 56)
 
 # About how wide a character of a segment's name and value is, and the room around it, in 1/100 rem.
 _NAME, _VALUE, _AROUND = 31, 38, 50
@@ -53,12 +51,21 @@ def bar(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> str:
 
 
 def _ticks(top: int, *, binary: bool) -> Iterator[str]:
-    """The scale under the bar; the capacity's and the peak's labels stand above it."""
-    for size, label in scale(top, binary=binary, most=4).ticks:
-        x = share(size, top)
-        bottom = _TOP + _HEIGHT
+    """The scale under the bar; the capacity's and the peak's labels stand above it.
+
+    Where the drawing is too narrow for all labels, every other one stands.
+    """
+    bottom = _TOP + _HEIGHT
+    labels = [
+        Label(words=words, place=size, anchor=_anchor(size, top))
+        for size, words in scale(top, binary=binary, most=4).ticks
+    ]
+    room = room_from(labels, top)
+    for index, label in enumerate(labels):
+        x = share(label.place, top)
+        roomy = f" tm-roomy tm-from-{room}" if index % 2 and room > NARROWEST else ""
         yield f'<line class="tm-tick" x1="{x}" x2="{x}" y1="{bottom}" y2="{bottom + 4}"/>'
-        yield text(label, x=x, y=_TICKS, css="tm-tick-label", anchor=_anchor(size, top))
+        yield label.drawn(top, y=_TICKS, css=f"tm-tick-label{roomy}")
 
 
 def _segments(on: RankEstimate, top: int, show: Show, prefix: str) -> Iterator[str]:

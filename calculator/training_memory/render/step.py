@@ -12,6 +12,7 @@ from ..events import Phase
 from ..timeline import Point, timeline
 from ..units import show_bytes
 from .area import TALL, Corner, areas, bands, is_near, top_of, turning
+from .room import NARROWEST, Label, room_from, spread
 from .scale import scale
 from .svg import escape, share, text
 
@@ -91,23 +92,36 @@ def _phases(points: Sequence[Point], places: Sequence[int]) -> Iterator[str]:
     """Each phase's name under its stretch, with a line where the next begins."""
     found = bands(points, places)
     bottom = _ABOVE + _PLOT
-    if len(found) > _BANDS:
-        yield text(
-            "forward and backward passes in turn, then the optimizer",
-            x="50%",
-            y=bottom + 17,
-            css="tm-phase",
-            anchor="middle",
-        )
-        return
-    for phase, start, end in found:
-        if start:
-            x = share(start, WIDE)
-            yield f'<line class="tm-between" x1="{x}" x2="{x}" y1="{_ABOVE}" y2="{bottom + 6}"/>'
-        words = "states" if phase is Phase.BEFORE else str(phase)
-        anchor = "end" if end == WIDE else "middle" if start else "start"
-        place = end if end == WIDE else (start + end) // 2 if start else 0
-        yield text(words, x=share(place, WIDE), y=bottom + 17, css="tm-phase", anchor=anchor)
+    if len(found) <= _BANDS:
+        for _, start, _ in found:
+            if start:
+                place = f'x1="{share(start, WIDE)}" x2="{share(start, WIDE)}"'
+                yield f'<line class="tm-between" {place} y1="{_ABOVE}" y2="{bottom + 6}"/>'
+        labels = [_phase(*band) for band in found]
+    else:
+        labels = [_told("forward and backward passes in turn, then the optimizer")]
+    room = room_from(labels, WIDE)
+    narrow = room > NARROWEST
+    roomy = f" tm-roomy tm-from-{room}" if narrow else ""
+    yield from (label.drawn(WIDE, y=bottom + 17, css=f"tm-phase{roomy}") for label in labels)
+    if narrow:
+        labels = spread(labels, WIDE) or [_told("passes in turn, then the optimizer")]
+        css = f"tm-phase tm-below-{room}"
+        yield from (label.drawn(WIDE, y=bottom + 17, css=css) for label in labels)
+
+
+def _told(words: str) -> Label:
+    """One label for all phases."""
+    return Label(words=words, place=WIDE // 2, anchor="middle")
+
+
+def _phase(phase: Phase, start: int, end: int) -> Label:
+    words = "states" if phase is Phase.BEFORE else str(phase)
+    if end == WIDE:
+        return Label(words=words, place=WIDE, anchor="end")
+    if start == 0:
+        return Label(words=words, place=0, anchor="start")
+    return Label(words=words, place=(start + end) // 2, anchor="middle")
 
 
 def _capacity(estimate: Estimate, top: int, at_peak: int) -> str:

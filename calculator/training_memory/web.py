@@ -37,13 +37,13 @@ def answer(request_json: str) -> str:
 
 
 def _linked(request: Mapping[str, Any], errors: Sequence[InputError]) -> dict[str, str]:
-    """The numbers that a link gives and that cannot be, to be shown in their fields."""
+    """The numbers and choices that a link gives and that cannot be, to stand in their fields."""
     state = controls.parse(request.get("state", ""))
-    numbers = {field.name for field in FIELDS if field.kind is Kind.NUMBER}
+    fields = {field.name for field in FIELDS if field.kind is not Kind.FLAG}
     return {
         error.field: str(state[error.field])
         for error in errors
-        if error.field in numbers & state.keys() and error.field not in request.get("set", {})
+        if error.field in fields & state.keys() and error.field not in request.get("set", {})
     }
 
 

@@ -137,6 +137,11 @@ class Calculator {
    * @param {boolean} typed
    */
   #onSet(name, value, typed) {
+    if (name === "preset") {
+      // It fills everything, also what could not be.
+      this.#set.clear();
+      this.#steps.clear();
+    }
     this.#set.delete(name); // so that the latest comes last
     this.#set.set(name, value);
     this.#steps.delete(name);
@@ -174,8 +179,6 @@ class Calculator {
     } else if (action === "reset") {
       const preset = new URLSearchParams(this.#state).get("preset");
       const first = new URLSearchParams(this.#first).get("preset");
-      this.#set.clear();
-      this.#steps.clear();
       this.#onSet("preset", preset ?? first ?? "", false);
     } else if (action === "link") {
       const link = new URL(location.href);

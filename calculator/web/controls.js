@@ -45,6 +45,21 @@ function ungroup(input) {
   input.setSelectionRange(before, before);
 }
 
+/**
+ * Let a choice hold what it does not offer, so that what a link gave stands there with its reason, and
+ * whatever is chosen instead is a change; all other such values go.
+ * @param {HTMLSelectElement} select
+ * @param {string} value
+ */
+function offer(select, value) {
+  for (const option of select.querySelectorAll("[data-foreign]")) option.remove();
+  if ([...select.options].some((option) => option.value === value)) return;
+  const option = new Option(value, value);
+  option.disabled = true;
+  option.dataset.foreign = "";
+  select.prepend(option);
+}
+
 export class Controls {
   #section;
   #hears;
@@ -156,6 +171,7 @@ export class Controls {
       } else {
         control.dataset.shown = value;
         delete control.dataset.unanswered;
+        if (control instanceof HTMLSelectElement) offer(control, value);
         const typing = document.activeElement === control && set.has(name) && !steps.has(name);
         if (!typing && control.value !== value) control.value = value;
       }
@@ -174,12 +190,13 @@ export class Controls {
   /**
    * Show beside each field why it cannot be; all others lose what was said of them.
    * @param {{field: string, reason: string}[]} errors
-   * @param {Record<string, string>} stepped  what numbers were stepped to
+   * @param {Record<string, string>} stepped  what numbers were stepped to, and what a link gave
    */
   refuse(errors, stepped) {
     for (const [name, value] of Object.entries(stepped)) {
       const control = this.#named(name);
       if (!control) continue;
+      if (control instanceof HTMLSelectElement) offer(control, value);
       control.value = value;
       control.dataset.unanswered = "";
     }

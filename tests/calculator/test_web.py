@@ -223,6 +223,15 @@ def test_what_a_link_says_and_is_not_understood_is_told_and_the_rest_is_shown():
     assert ask(state=found["state"])["unread"] == ""
 
 
+def test_a_choice_in_a_link_that_cannot_be_comes_back_for_its_field():
+    found = ask(state="model=lama-7b&zero=9&sequence=8k")
+    assert found["stepped"] == {"model": "lama-7b", "zero": "9"}
+    reasons = {error["field"]: error["reason"] for error in found["errors"]}
+    assert "Did you mean llama-7b?" in reasons["model"]
+    # A flag has no room for a word: its reason alone stands beside it.
+    assert ask(state="model=llama-7b&tied=perhaps")["stepped"] == {}
+
+
 def test_a_number_in_a_link_that_cannot_be_comes_back_for_its_field():
     found = ask(state="model=llama-7b&sequence=abc&micro_batch=2")
     assert not found["ok"]

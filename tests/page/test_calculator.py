@@ -408,6 +408,58 @@ def test_a_link_opens_what_it_was_copied_from(context: BrowserContext) -> None:
     page.close()
 
 
+def test_what_cannot_be_in_a_link_stands_in_its_field_with_its_reason(
+    context: BrowserContext,
+) -> None:
+    page = context.new_page()
+    page.goto("/calculator/#model=llama-7b&sequence=abc&micro_batch=2")
+    field = control(page, "sequence")
+    expect(note(page, "sequence")).to_contain_text("abc cannot be used: a whole", timeout=READY_MS)
+    expect(field).to_have_value("abc")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    expect(page.locator(".tm-status")).to_contain_text("see Sequence length.")
+    # The rest of the link is kept, and answered as soon as the number can be.
+    field.fill("2k")
+    expect(said(page)).to_contain_text("LLaMA 7B at 2,048 tokens, 2 sequences")
+    expect(note(page, "sequence")).to_be_empty()
+    assert state_of(page)["micro_batch"] == "2"
+    page.close()
+
+
+def test_a_choice_that_a_link_gives_and_is_none_can_be_chosen_anew(context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto("/calculator/#model=lama-7b&sequence=8k")
+    field = control(page, "model")
+    expect(note(page, "model")).to_contain_text("Did you mean llama-7b?", timeout=READY_MS)
+    expect(field).to_have_value("lama-7b")
+    expect(field).to_have_attribute("aria-invalid", "true")
+    field.select_option("llama-7b")
+    expect(said(page)).to_contain_text("LLaMA 7B at 8,192 tokens")
+    expect(note(page, "model")).to_be_empty()
+    expect(field.locator('option[value="lama-7b"]')).to_have_count(0)
+    show(page, FIRST)
+    page.evaluate("location.hash = 'model=lama-7b&sequence=abc'")
+    expect(field).to_have_value("lama-7b")
+    page.get_by_role("button", name="GPT-2 XL", exact=True).click()
+    expect(said(page)).to_contain_text("GPT-2 XL at 1,024 tokens")
+    expect(field).to_have_value("gpt2-xl")
+    expect(control(page, "sequence")).to_have_value("1,024")
+    page.close()
+
+
+def test_what_a_link_says_in_vain_is_told_and_the_rest_is_shown(context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto("/calculator/#model=llama-7b&sequence=8k&foo=1")
+    expect(said(page)).to_contain_text("at 8,192 tokens", timeout=READY_MS)
+    expect(page.locator(".tm-status")).to_contain_text("The address also says foo=1")
+    expect(page.locator(".tm")).not_to_have_attribute("data-stale", "refused")
+    control(page, "sequence").fill("4k")
+    expect(said(page)).to_contain_text("at 4,096 tokens")
+    expect(page.locator(".tm-status")).not_to_contain_text("foo")
+    assert "foo" not in state_of(page)
+    page.close()
+
+
 def test_python_lives_on_while_the_reader_looks_around(page: Page) -> None:
     control(page, "recompute").select_option("full")
     expect(said(page)).to_contain_text("110.7 GB")

@@ -8,7 +8,7 @@ from .blocks.ledger import Recompute
 from .errors import InputErrors
 from .estimate import Estimate, estimate
 from .records import dataclass
-from .run import Run
+from .run import Attention, Implementation, Loss, OptimizerKernel, Run
 
 #: Degrees of splitting that are tried: the GPUs of one machine, by doublings.
 DEGREES = (2, 4, 8)
@@ -75,6 +75,8 @@ _Candidate = tuple[str, str, Mapping[str, object]]
 
 def _candidates(run: Run) -> Iterator[_Candidate]:
     yield from _recomputation(run)
+    if run.implementation is not Implementation.PAPER:
+        yield from _switches(run)
     yield from _shorter(run)
     yield from _data(run)
     yield from _split(run)
@@ -92,6 +94,34 @@ def _recomputation(run: Run) -> Iterator[_Candidate]:
             "Recompute every layer",
             "about one more forward pass",
             {"recompute": str(Recompute.FULL)},
+        )
+
+
+def _switches(run: Run) -> Iterator[_Candidate]:
+    """What the libraries' own switches can save."""
+    if run.recompute is Recompute.NONE:
+        yield (
+            "Recompute all but the products with weights",
+            "a little more compute",
+            {"recompute": str(Recompute.MATMULS)},
+        )
+    if run.attention is not Attention.FLASH:
+        yield "A fused attention kernel", "nothing", {"attention": str(Attention.FLASH)}
+    if run.optimizer_kernel is not OptimizerKernel.FUSED:
+        yield "AdamW's fused kernel", "nothing", {"optimizer_kernel": str(OptimizerKernel.FUSED)}
+    if run.hold_logits:
+        yield "Let the logits go", "no outputs to look at", {"hold_logits": False}
+    if run.loss is not Loss.FUSED_LINEAR:
+        yield (
+            "The loss fused with the head",
+            "a kernel for it, such as Liger's",
+            {"loss": str(Loss.FUSED_LINEAR), "hold_logits": False},
+        )
+    if run.loss is Loss.FULL:
+        yield (
+            "The loss in chunks",
+            "the logits are computed twice",
+            {"loss": str(Loss.CHUNKED), "hold_logits": False},
         )
 
 

@@ -54,3 +54,18 @@ def test_a_pipeline_is_proposed_with_enough_micro_batches_to_be_one():
         if stages is not None:
             assert change.fields["micro_batches"] == stages
     assert not any("8 pipeline" in change.title and change.fits for change in changes(ask()))
+
+
+def test_a_librarys_own_switches_are_tried():
+    run = ask(
+        implementation="huggingface",
+        model="llama-3.2-1b",
+        attention="eager",
+        optimizer_kernel="foreach",
+        hold_logits=True,
+        micro_batch=4,
+    )
+    titles = [change.title for change in changes(run)]
+    assert "A fused attention kernel" in titles
+    assert "The loss fused with the head" in titles
+    assert not any("ZeRO" in title or "pipeline" in title for title in titles)

@@ -18,7 +18,7 @@ _SCRIPT = re.compile(r"<script(?P<attributes>[^>]*)>(?P<code>.*?)</script>", re.
 _TYPE = re.compile(r"""\btype\s*=\s*["']?(?P<type>[^"'\s>]+)""")
 _SOURCE = re.compile(r"\bsrc\s*=")
 _EXECUTED = frozenset({"module", "text/javascript", "application/javascript", "importmap"})
-_CHARSET = re.compile(r"<meta charset=[^>]*>")
+CHARSET = re.compile(r"<meta charset=[^>]*>")
 _POLICY = re.compile(r'<meta http-equiv="content-security-policy" content="[^"]*">\n?')
 
 
@@ -67,7 +67,7 @@ def with_policy(page: str, text: str) -> str:
     meta = f'<meta http-equiv="content-security-policy" content="{escape(text)}">'
     # escape() is for the attribute's double quotes; a policy's own single quotes are plain there.
     meta = meta.replace("&#x27;", "'")
-    page, count = _CHARSET.subn(lambda charset: f"{charset[0]}\n{meta}", page, count=1)
+    page, count = CHARSET.subn(lambda charset: f"{charset[0]}\n{meta}", page, count=1)
     if not count:
         raise ValueError("a page without <meta charset> has no place for its policy")
     return page

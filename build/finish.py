@@ -10,7 +10,7 @@ import shutil
 from html import escape, unescape
 from pathlib import Path
 
-from csp import policy, with_policy
+from csp import CHARSET, policy, with_policy
 from slides import slides
 
 # The theme's script reads the sitemap to know which links it may follow without leaving the page,
@@ -29,8 +29,16 @@ _HEADING_OR_TABLE = re.compile(
     re.DOTALL,
 )
 _PERMALINK = re.compile(r'<a class="headerlink".*?</a>', re.DOTALL)
-_HEAD_END = "</head>"
-_EARLY = '<script type="module" async src="{root}assets/calculator/early.js"></script>\n'
+# A browser would fetch an asynchronous script, and what it imports, after everything else.
+_EARLY = (
+    '<link rel="modulepreload" fetchpriority="high" href="{root}assets/calculator/near.js">\n'
+    '<link rel="modulepreload" fetchpriority="high" href="{root}assets/calculator/runtime.js">\n'
+    '<script type="module" async fetchpriority="high" src="{root}assets/calculator/early.js"{top}>'
+    "</script>\n"
+)
+_CALCULATOR = re.compile(r'<section\b[^>]* data-runtime="(?P<runtime>[^"]*)"')
+# Words above a calculator that leave it in sight, or nearly, on a small screen too.
+_FEW_WORDS = 120
 _TAG = re.compile(r"<[^>]+>")
 _SCROLL = '<div class="table-scroll" role="region" tabindex="0" aria-label="{label}">{table}</div>'
 _SCROLLED = re.compile(r'<div class="table-scroll"[^>]*>(<table>.*?</table>)</div>', re.DOTALL)
@@ -92,14 +100,19 @@ def name_search(page: str) -> str:
 
 
 def start_early(page: str, root: str) -> str:
-    """Have a page with a calculator look for it before the theme's scripts have run.
+    """Have a page with a calculator start Python before the theme's scripts have run.
 
-    ``root`` is the way from the page to the site's root.
+    Where the calculator stands at the top of its page, that is at once, and the script is told what
+    it needs; elsewhere it looks whether the calculator is in sight. ``root`` is the way from the
+    page to the site's root.
     """
-    early = _EARLY.format(root=root)
-    if " data-runtime=" not in page or early in page:
+    found = _CALCULATOR.search(page)
+    if found is None or "assets/calculator/early.js" in page:
         return page
-    return page.replace(_HEAD_END, early + _HEAD_END, 1)
+    before = page[page.find("<article") : found.start()]
+    top = len(_TAG.sub(" ", before).split()) <= _FEW_WORDS
+    early = _EARLY.format(root=root, top=f' data-python="{found["runtime"]}"' if top else "")
+    return CHARSET.sub(lambda charset: f"{charset[0]}\n{early}", page, count=1)
 
 
 def relocatable(script: str, base: str) -> str:

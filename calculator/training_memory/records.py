@@ -93,11 +93,12 @@ def _initializer(found: tuple[_Field, ...], *, kw_only: bool, checked: bool) -> 
     def initialize(self: object, *args: object, **given: object) -> None:
         if args:
             given = _with_positions(self, args, given, () if kw_only else names)
-        values = {**defaults, **given}
+        # Most records are made with every field, and by the thousand.
+        values = given if given.keys() == known else {**defaults, **given}
         for name, make in factories.items():
             if name not in values:
                 values[name] = make()
-        if values.keys() != known:
+        if values is not given and values.keys() != known:
             raise TypeError(_mismatch(self, values.keys(), names))
         for name in names:
             _set(self, name, values[name])

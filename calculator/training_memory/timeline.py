@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from .categories import CATEGORIES
 from .events import Counters, Event, Group, Node, Repeat, count
 from .records import dataclass
@@ -40,7 +38,8 @@ def timeline(node: Node, most: int = 1000) -> tuple[Point, ...]:
         # Enough for every repeat, also for one of nothing; and both ends of a sample make two.
         turns = max(2, count(node))
     player = _Player(turns)
-    return tuple(player.play(node, {}))
+    player.play(node, {})
+    return tuple(player.points)
 
 
 def _sampled(node: Node, turns: int) -> int:
@@ -52,26 +51,33 @@ def _sampled(node: Node, turns: int) -> int:
 
 
 class _Player:
-    """Plays a tree, jumping over the turns that are left out."""
+    """Plays a tree, jumping over the turns that are left out.
+
+    Points are appended to a list: handed up through generators, a level each, they took twice as
+    long, and this is half of what a page waits for at every change.
+    """
 
     def __init__(self, turns: int) -> None:
         self.turns = turns
         self.at = 0
         self.parts = [0] * len(CATEGORIES)
+        self.points: list[Point] = []
 
-    def play(self, node: Node, counters: Counters) -> Iterator[Point]:
+    def play(self, node: Node, counters: Counters) -> None:
         if isinstance(node, Event):
             self.parts[node.category.place] += node.bytes
             parts = tuple(self.parts)
-            yield Point(at=self.at, event=node, counters=counters, parts=parts, total=sum(parts))
+            self.points.append(
+                Point(at=self.at, event=node, counters=counters, parts=parts, total=sum(parts))
+            )
             self.at += 1
         elif isinstance(node, Group):
             for child in node.children:
-                yield from self.play(child, counters)
+                self.play(child, counters)
         else:
-            yield from self._repeat(node, counters)
+            self._repeat(node, counters)
 
-    def _repeat(self, repeat: Repeat, counters: Counters) -> Iterator[Point]:
+    def _repeat(self, repeat: Repeat, counters: Counters) -> None:
         shown = _spaced(repeat.count, self.turns)
         remains = walk(repeat.child).remains if len(shown) < repeat.count else ()
         length = count(repeat.child)
@@ -82,7 +88,7 @@ class _Player:
                 self.at += skipped * length
                 for place, size in enumerate(remains):
                     self.parts[place] += skipped * size
-            yield from self.play(repeat.child, {**counters, **repeat.counted(turn)})
+            self.play(repeat.child, {**counters, **repeat.counted(turn)})
             last = turn
 
 

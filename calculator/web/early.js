@@ -1,26 +1,38 @@
 // @ts-check
 /**
- * Looks for a calculator while its page is still being read: where one is in sight, Python begins
- * to load before the theme's scripts have run. Everything else is calculator.js's business.
+ * Python begins to load before the theme's scripts have run: at once where the page was built with
+ * a calculator at its top, else when one is found in sight while the page is still being read.
+ * Everything later is calculator.js's business.
  */
 
-import { isInSight } from "./near.js";
+import { isInSight, savesData } from "./near.js";
 import { python } from "./runtime.js";
 
-const SECTION = ".tm[data-runtime]";
+const looking = new AbortController();
+// What is read of the page tells where the calculator is, and a style that arrives moves it.
+const watcher = new MutationObserver(look);
 
-/** Whether there is nothing more to wait for. */
 function look() {
-  const section = document.querySelector(SECTION);
-  if (!(section instanceof HTMLElement)) return false;
-  if (isInSight(section)) python(JSON.parse(section.dataset.runtime ?? "{}")).start();
-  return true;
+  const section = document.querySelector(".tm[data-runtime]");
+  if (!(section instanceof HTMLElement) || !isInSight(section)) return;
+  stop();
+  python(JSON.parse(section.dataset.runtime ?? "{}")).start();
 }
 
-if (!look() && document.readyState === "loading") {
-  const watcher = new MutationObserver(() => {
-    if (look()) watcher.disconnect();
-  });
+function stop() {
+  watcher.disconnect();
+  looking.abort();
+}
+
+/** The script that loads this, where the build found a calculator at the top of its page. */
+const top = document.querySelector("script[data-python]");
+
+if (top instanceof HTMLElement) {
+  if (!savesData()) python(JSON.parse(top.dataset.python ?? "{}")).start();
+} else if (document.readyState === "loading") {
+  const { signal } = looking;
   watcher.observe(document, { childList: true, subtree: true });
-  document.addEventListener("DOMContentLoaded", () => watcher.disconnect());
+  document.addEventListener("load", look, { capture: true, signal });
+  document.addEventListener("DOMContentLoaded", stop, { signal });
+  look();
 }

@@ -46,7 +46,7 @@ export function isInSight(section) {
 }
 
 /** Whether the reader wants to save data: then all of it is fetched on the first touch. */
-function savesData() {
+export function savesData() {
   const { connection } = /** @type {{connection?: {saveData?: boolean}}} */ (navigator);
   return connection?.saveData === true;
 }

@@ -327,7 +327,12 @@ function answer(door, request) {
     found = /** @type {(request: string) => string} */ (python.pyimport(door).answer);
     doors.set(door, found);
   }
-  return found(request);
+  const start = performance.now();
+  try {
+    return found(request);
+  } finally {
+    performance.measure("python: answer", { start });
+  }
 }
 
 /**

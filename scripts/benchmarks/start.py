@@ -118,6 +118,22 @@ def served(folder: Path) -> Iterator[str]:
         server.server_close()
 
 
+@contextmanager
+def opened() -> Iterator[Browser]:
+    """A headless browser that reaches nothing but this machine."""
+    with sync_playwright() as playwright:
+        found = browsers.find(playwright)
+        if found is None:
+            sys.exit("There is no browser; `make test` installs one.")
+        browser = playwright.chromium.launch(
+            executable_path=str(found), args=list(browsers.ARGUMENTS)
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
 def make_plain(into: Path, site: Path) -> None:
     """Lay out the plain page: the npm package as it is, and the site's own wheel."""
     manifest = json.loads((site / "assets" / "runtime" / "manifest.json").read_bytes())
@@ -136,14 +152,7 @@ def measure(site: Path = SITE, *, rounds: int) -> tuple[list[Trace], list[Trace]
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         make_plain(folder, site)
         plain_url, site_url = (stack.enter_context(served(one)) for one in (folder, site))
-        playwright = stack.enter_context(sync_playwright())
-        found = browsers.find(playwright)
-        if found is None:
-            sys.exit("There is no browser; `make test` installs one.")
-        browser = playwright.chromium.launch(
-            executable_path=str(found), args=list(browsers.ARGUMENTS)
-        )
-        stack.callback(browser.close)
+        browser = stack.enter_context(opened())
         for _ in range(rounds):
             plain.append(trace(browser, plain_url))
             ours.append(trace(browser, f"{site_url}calculator/"))

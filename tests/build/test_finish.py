@@ -58,11 +58,14 @@ def test_the_search_dialog_is_named_once():
 
 
 def test_a_page_with_a_calculator_looks_for_it_early():
-    page = '<head></head><body><section class="tm" data-runtime="{}"></section></body>'
-    early = '<script type="module" async src="../assets/calculator/early.js"></script>\n</head>'
-    assert start_early(page, "../") == page.replace("</head>", early)
-    assert start_early(start_early(page, "../"), "../") == start_early(page, "../")
-    assert start_early("<head></head>", "../") == "<head></head>"
+    page = '<head><meta charset="utf-8"></head><section class="tm" data-runtime="{}"></section>'
+    early = start_early(page, "../")
+    assert early.index("charset") < early.index("early.js") < early.index("</head>")
+    for name in ("early", "near", "runtime"):
+        assert f'"../assets/calculator/{name}.js"' in early
+    assert start_early(early, "../") == early
+    without = '<head><meta charset="utf-8"></head>'
+    assert start_early(without, "../") == without
 
 
 @pytest.mark.parametrize(("base", "cut"), [("/", 1), ("/book/", 6)])

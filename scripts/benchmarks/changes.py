@@ -1,0 +1,146 @@
+"""How long a change takes in the page, from the input to the painted answer: ``make bench``.
+
+One page with Python ready; 200 changes spread over all of the calculator's controls, each made as
+an input event and waited for until the frame that shows its answer has been painted. Python's part
+is measured around the call of its door, within its own thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.start import opened, served  # found through the line above
+from places import SITE  # and this through that
+
+CHANGES = 200
+GOAL_PYTHON_MS, GOAL_ALL_MS = 16, 50
+
+CHANGE_ALL = """async (changes) => {
+    const script = document.querySelector('script[src*="calculator/calculator.js"]');
+    const runtime = (await import(new URL("runtime.js", script.src).href)).python();
+    const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    const plainAsk = runtime.ask.bind(runtime);
+    let asked = 0;
+    let answers = 0;
+    let ok = false;
+    runtime.ask = async (request, door) => {
+        asked++;
+        try {
+            const answer = await plainAsk(request, door);
+            ok = JSON.parse(answer).ok;
+            return answer;
+        } finally {
+            answers++;
+        }
+    };
+    // Everything asked is answered, and the frame that shows it is painted.
+    const still = async () => {
+        do await painted(); while (answers < asked);
+    };
+    // A fixed series of pseudo-random numbers, so that each run makes the same changes.
+    let seed = 1;
+    const random = (below) => (seed = (seed * 48271) % 2147483647) % below;
+    // Looked up when its turn comes: the theme may replace what a page shows.
+    const controls = () => document.querySelectorAll(".tm form [name]");
+    const places = controls().length;
+    const found = [];
+    for (let at = 0; found.length < changes; at++) {
+        await still();
+        const control = controls()[at % places];
+        if (control === undefined || control.options?.length === 1) continue;
+        const before = asked;
+        const start = performance.now();
+        if (control.type === "checkbox") control.checked = !control.checked;
+        else if (control.type === "radio") control.checked = true;
+        else if (control.tagName === "SELECT") {
+            control.selectedIndex = (control.selectedIndex + 1 + random(control.options.length - 1))
+                % control.options.length;
+        } else {
+            const number = Number(control.value.replaceAll(",", "")) || 1;
+            control.value = String(2 ** random(3) * number);
+        }
+        control.dispatchEvent(new Event("input", {bubbles: true}));
+        control.dispatchEvent(new Event("change", {bubbles: true}));
+        if (asked === before) throw new Error(`a change of ${control.name} asked nothing`);
+        while (answers < asked) await new Promise((done) => setTimeout(done));
+        await painted();
+        found.push({name: control.name, ms: performance.now() - start, ok});
+        // Every now and then back to the beginning, so that most changes can be answered.
+        if (at % 4 === 3) {
+            location.hash = `preset=llama-7b&model=llama-7b&sequence=${4096 + at}`;
+            await still();
+        }
+    }
+    return found;
+}"""
+
+ANSWERS = """() => performance.getEntriesByName("python: answer").map(({duration}) => duration)"""
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The smallest value that at least ``share`` of ``values`` do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-int(share * 100) * len(ordered) // 100) - 1)]
+
+
+def measure(changes: int) -> dict[str, Any]:
+    """Medians and 95th percentiles, in milliseconds."""
+    with ExitStack() as stack:
+        url = stack.enter_context(served(SITE))
+        browser = stack.enter_context(opened())
+        page = browser.new_page()
+        page.goto(f"{url}calculator/")
+        page.locator('.tm[data-status="ready"]').wait_for(timeout=120_000)
+        page.wait_for_timeout(1_500)
+        found = page.evaluate(CHANGE_ALL, changes)
+        (python,) = (
+            times
+            for times in (worker.evaluate(ANSWERS) for worker in page.workers)
+            if len(times) >= changes
+        )
+    whole = [change["ms"] for change in found]
+    return {
+        "changes": len(found),
+        "controls": len({change["name"] for change in found}),
+        "answered": sum(change["ok"] for change in found),
+        "python_median_ms": statistics.median(python),
+        "python_95_ms": percentile(python, 0.95),
+        "median_ms": statistics.median(whole),
+        "all_95_ms": percentile(whole, 0.95),
+    }
+
+
+def main() -> None:
+    """Print every figure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--changes", type=int, default=CHANGES)
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    options = parser.parse_args()
+    found = measure(options.changes)
+    if options.json:
+        print(json.dumps(found))
+        return
+    print(
+        f"{found['changes']} changes of {found['controls']} controls, "
+        f"{found['answered']} of runs that can be"
+    )
+    print(
+        f"Python: median {found['python_median_ms']:.1f} ms, "
+        f"95th percentile {found['python_95_ms']:.1f} ms (goal {GOAL_PYTHON_MS})"
+    )
+    print(
+        f"input to paint: median {found['median_ms']:.1f} ms, "
+        f"95th percentile {found['all_95_ms']:.1f} ms (goal {GOAL_ALL_MS})"
+    )
+
+
+if __name__ == "__main__":
+    main()

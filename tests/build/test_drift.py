@@ -83,8 +83,8 @@ MUTATIONS = (
         name="optimizer-bytes",
         file="recipe.py",
         after='name="Adam\'s second moment"',
-        old="item_bytes=4",
-        new="item_bytes=5",
+        old="item_bytes=item_bytes",
+        new="item_bytes=item_bytes + 1",
         changes=frozenset(
             {"mixed-adam none peak", "mixed-adam full peak", "fp32-adam none peak"}
             | {"mixed-adam none states", "mixed-adam none optimizer", "decoder peak"}

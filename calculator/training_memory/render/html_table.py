@@ -11,7 +11,7 @@ from ..categories import Category
 from ..derivation import Entry, Line, derive
 from ..estimate import Estimate
 from ..formula import SYMBOLS
-from ..run import Run
+from ..run import Implementation, Run
 from ..units import show_bytes
 from .mathml import mathml
 from .sizes import Show, sizes
@@ -55,7 +55,7 @@ def _rows(run: Run, entry: Entry, show: Show, *, binary: bool, prefix: str) -> I
     name = f"{swatch(category, prefix)}<span>{category.heading}</span>"
     unfolds = bool(entry.lines)
     heading = f"<details><summary>{name}</summary></details>" if unfolds else name
-    counted = _how(entry) if unfolds else escape(_why_none(run, category))
+    counted = _how(entry) if unfolds else escape(_why_no_rows(run, entry))
     yield (
         f'<tr role="row" class="tm-row{"" if unfolds else " tm-none"}">'
         f'<th role="rowheader" scope="row">{heading}</th>'
@@ -83,8 +83,17 @@ def _how(entry: Entry) -> str:
     )
 
 
+def _why_no_rows(run: Run, entry: Entry) -> str:
+    """What stands in place of a formula: that there is nothing, or that the walk alone knows it."""
+    if entry.total_bytes:
+        return "the most that is there at once, by the step's events"
+    return _why_none(run, entry.category)
+
+
 def _why_none(run: Run, category: Category) -> str:
     """Why a run has nothing of this kind."""
+    if run.implementation is not Implementation.PAPER and category is Category.TEMPORARY:
+        return "none"
     reasons = {
         Category.MASTER: f"{run.recipe.name} updates the weights themselves",
         Category.RECOMPUTED: "nothing is recomputed",

@@ -31,6 +31,8 @@ SYMBOLS: dict[str, str] = {
     "P": "learned positions",
     "o": "features of a head that are rotated",
     "w": "sequence length, up to a whole number of 32 tokens",
+    "u": "sequence length, up to a whole number of 128 tokens",
+    "y": "head width, up to what attention's kernel works on at once",
     "c": "tokens of the loss in a chunk",
     "r": "tokens of the loss in the last chunk",
     "x": "experts",

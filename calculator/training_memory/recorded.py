@@ -117,13 +117,16 @@ class RecordedStrip(Strip):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """A recording with a run's sizes, and how often each thing that repeats is there."""
+    """A recording with a run's sizes, and how often each thing that repeats is there.
+
+    ``repeats`` counts what repeats by name ("layer", "chunk"); ``several`` says that the step has
+    several micro-batches.
+    """
 
     recording: Recording
     sizes: Sequence[int]
     repeats: Mapping[str, int]
-    #: Whether the step has several micro-batches.
-    several: bool
+    several: bool = False
 
     def times(self, part: PartOf) -> int:
         """How many parts of the run a recorded part stands for."""
@@ -133,14 +136,20 @@ class Sized:
 
     def micro_batch(self, turn: int) -> tuple[Group, Group]:
         """One micro-batch's forward and backward pass; turn 0 writes gradients, 1 adds to them."""
-        passes: dict[str, list[Node]] = {"forward": [], "backward": []}
+        return self.phase("forward", turn), self.phase("backward", turn)
+
+    def phases(self) -> Group:
+        """All of a recording that has no micro-batches, in order."""
+        nodes = [node for section in self.recording.sections for node in self._nodes(section)]
+        return Group(label="the optimizer", children=tuple(nodes))
+
+    def phase(self, name: str, turn: int = 0) -> Group:
+        """One phase of the step."""
+        nodes: list[Node] = []
         for section in self.recording.sections:
-            if section.micro_batch == turn:
-                passes[section.phase] += self._nodes(section)
-        return (
-            Group(label="forward", children=tuple(passes["forward"])),
-            Group(label="backward", children=tuple(passes["backward"])),
-        )
+            if section.micro_batch == turn and section.phase == name:
+                nodes += self._nodes(section)
+        return Group(label=name, children=tuple(nodes))
 
     def _nodes(self, section: Section) -> list[Node]:
         name, index = section.part

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from .autograd import operations as op
 from .autograd.backward import BackwardPass
-from .autograd.memory import NOWHERE, Entry, Facts, PartOf
+from .autograd.memory import NOWHERE, Entry, Facts, Memory, PartOf
 from .autograd.tape import Tape
 from .autograd.tensors import Tensor
 from .blocks.causal_lm import CausalLM
@@ -76,13 +76,18 @@ def record(
         tape.mark("forward", "embedding")
         held = None  # the outputs of the micro-batch before go only now
         held = _micro_batch(tape, model, ids, labels)
-    sections = _sections(tape, starts)
+    recording = of_memory(tape, starts)
     del held
+    return recording
+
+
+def of_memory(memory: Memory, starts: Sequence[int] = (0,)) -> Recording:
+    """The recording of what a memory was asked for; micro-batches begin at the marks ``starts``."""
     places: dict[Formula, int] = {}
-    formula_of = tuple(places.setdefault(facts.bytes, len(places)) for facts in tape.facts)
+    formula_of = tuple(places.setdefault(facts.bytes, len(places)) for facts in memory.facts)
     return Recording(
-        sections=sections,
-        facts=tuple(tape.facts),
+        sections=_sections(memory, starts),
+        facts=tuple(memory.facts),
         formulas=tuple(places),
         formula_of=formula_of,
     )
@@ -107,14 +112,14 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Te
     return logits if structure.held_logits else None
 
 
-def _sections(tape: Tape, starts: list[int]) -> tuple[Section, ...]:
+def _sections(memory: Memory, starts: Sequence[int]) -> tuple[Section, ...]:
     found = []
-    marks = [*tape.marks, (len(tape.entries), "", NOWHERE)]
+    marks = [*memory.marks, (len(memory.entries), "", NOWHERE)]
     turn = 0
     for place, (begin, phase, part) in enumerate(marks[:-1]):
         if place in starts[1:]:
             turn += 1
-        moves = tuple(_move(entry) for entry in tape.entries[begin : marks[place + 1][0]])
+        moves = tuple(_move(entry) for entry in memory.entries[begin : marks[place + 1][0]])
         found.append(Section(micro_batch=turn, phase=phase, part=part, moves=moves))
     return tuple(found)
 

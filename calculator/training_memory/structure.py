@@ -55,6 +55,7 @@ class Structure:
     caps_scores: bool
     caps_logits: bool
     two_kinds: bool
+    scratch: bool
 
 
 def family_of(model: Model, implementation: str) -> str:
@@ -101,18 +102,20 @@ def structure_of(
     recompute: str = "none",
     loss: str = "full",
     hold_logits: bool = False,
+    scratch: bool = False,
 ) -> Structure:
     """The structure of one step of ``model``; the arguments are those of a run.
+
+    With ``scratch`` it counts what attention's kernel is known to allocate inside itself as well.
 
     Raises :class:`InputError` where the implementation has no such model.
     """
     family = family_of(model, implementation)
-    sixteen = precision in ("bf16", "master", "master-fp32-grad")
     grouped = model.kv_heads != model.heads
     return Structure(
         implementation=implementation,
         family=family,
-        weights="bf16" if sixteen else "fp32",
+        weights=computes_in(precision),
         autocast=precision == "autocast",
         kernel=_kernel(family, attention, precision, grouped=grouped),
         recompute=recompute,
@@ -136,8 +139,14 @@ def structure_of(
         shared_experts=model.shared_experts > 0,
         caps_scores=family == "gemma2",
         caps_logits=family == "gemma2",
+        scratch=scratch,
         two_kinds=family == "gemma2" or (family == "gemma3" and model.layers >= 6),
     )
+
+
+def computes_in(precision: str) -> str:
+    """The dtype of the weights that a model computes with."""
+    return "fp32" if precision in ("fp32", "autocast") else "bf16"
 
 
 def _kernel(family: str, attention: str, precision: str, *, grouped: bool) -> str:
@@ -186,6 +195,10 @@ def repeats_of(
     return {"layer": model.layers, "chunk": chunks}
 
 
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
 def values_of(
     model: Model, *, sequence: int, micro_batch: int, loss: str = "full"
 ) -> dict[str, int]:
@@ -203,7 +216,9 @@ def values_of(
         "V": model.vocabulary,
         "P": model.positions,
         "o": _rotated_features(model),
-        "w": -(-sequence // 32) * 32,
+        "w": _up(sequence, 32),
+        "u": _up(sequence, 128),
+        "y": _up(model.head_dim, 32 if model.head_dim <= 128 else 64),
         "c": sizes[0],
         "r": sizes[-1],
         "x": model.experts,

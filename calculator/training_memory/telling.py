@@ -32,20 +32,23 @@ def tell(facts: Facts, *, leaving: bool, moved: bool) -> Told:
         # An operation that keeps several tensors gives one reason for all of them.
         verb, why = "is made and kept", " ".join(dict.fromkeys(use.why for use in facts.uses))
     else:
-        verb, why = "is made", PASSING
+        verb, why = "is made", facts.why or PASSING
     return Told(name=name, label=f"{name} {verb}", why=why)
 
 
 def moment(section: Section, *, several: bool) -> str:
     """A part of the step, with counters that tell layers and micro-batches apart."""
     name = _MOMENTS[section.phase, section.part[0]]
-    return f"{name} of micro-batch {{{section.phase}}}" if several else name
+    once = section.phase in ("clip", "step")
+    return f"{name} of micro-batch {{{section.phase}}}" if several and not once else name
 
 
 def phase(section: Section) -> Phase:
     """The phase of the step, as the pictures label it."""
     if section.phase == "backward":
         return Phase.BACKWARD
+    if section.phase in ("clip", "step"):
+        return Phase.OPTIMIZER
     return Phase.LOSS if section.part[0] in ("loss", "chunk") else Phase.FORWARD
 
 
@@ -63,4 +66,9 @@ _MOMENTS = {
     ("backward", "norm"): "the final norm's backward pass",
     ("backward", "layer"): "the backward pass of layer {layer}",
     ("backward", "embedding"): "the embedding's backward pass",
+    ("step", "all"): "the optimizer's step",
+    ("step", "first"): "the optimizer's step, at the embedding",
+    ("step", "layer"): "the optimizer's step, at layer {layer}",
+    ("step", "last"): "the optimizer's step, after the layers",
+    ("clip", "all"): "clipping",
 }

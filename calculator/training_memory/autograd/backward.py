@@ -31,11 +31,11 @@ class BackwardPass:
         assert isinstance(output.edge, tuple)
         root, slot = output.edge
         self.waiting = _dependencies(root)
-        grads: Grads = [None] * root.outputs
         with self.tape.as_category(WORKING):
-            grads[slot] = self.tape.new("the loss's gradient", output.numel, output.dtype)
-        self.buffers[root] = grads
-        del grads
+            # Held by torch.autograd.backward, which calls the engine, to the end.
+            first = self.tape.new("the loss's gradient", output.numel, output.dtype)
+        self.buffers[root] = [None] * root.outputs
+        self.buffers[root][slot] = first
         self.ready.append((-root.sequence, root))
         self.tape.gradients_on = False
         try:
@@ -43,6 +43,7 @@ class BackwardPass:
                 self._next()
         finally:
             self.tape.gradients_on = True
+        del first
 
     def _next(self) -> None:
         _, node = heapq.heappop(self.ready)

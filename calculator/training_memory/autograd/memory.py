@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from ..categories import Category
 from ..formula import Formula
 
-ITEM_BYTES = {"fp32": 4, "bf16": 2, "bool": 1, "int32": 4, "int64": 8, "uint64": 8}
+ITEM_BYTES = {"fp32": 4, "bf16": 2, "bool": 1, "int32": 4, "int64": 8, "uint64": 8, "complex64": 8}
 
 #: What counts for a moment: gradients on their way and what computes them, copies of weights.
 WORKING = Category.TEMPORARY
@@ -44,7 +44,7 @@ class Use:
 class Facts:
     """What is known of a storage: its size, where and as what it was made, and what saved it."""
 
-    __slots__ = ("category", "dtype", "module", "name", "numel", "part", "uses")
+    __slots__ = ("category", "dtype", "module", "name", "numel", "part", "uses", "why")
 
     def __init__(
         self, numel: Formula, dtype: str, name: str, module: str, part: PartOf, category: Category
@@ -57,6 +57,8 @@ class Facts:
         self.part = part
         self.category = category
         self.uses: list[Use] = []
+        #: What it is for, where nothing saves it.
+        self.why = ""
 
     @property
     def bytes(self) -> Formula:
@@ -71,7 +73,7 @@ class Storage:
 
     def __init__(self, memory: Memory, facts: Facts) -> None:
         self.memory = memory
-        self.number = memory.take(facts)
+        self.number = memory.taken(facts)
 
     def __del__(self) -> None:
         self.memory.release(self.number)
@@ -96,7 +98,7 @@ class Memory:
             self.marks.append((len(self.entries), phase, part))
         self.part = part
 
-    def take(self, facts: Facts) -> int:
+    def taken(self, facts: Facts) -> int:
         """Record that a storage is taken; returns its number."""
         self.facts.append(facts)
         self.entries.append(Entry(len(self.facts) - 1, None, facts.category))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..autograd import operations as op
 from ..autograd.tape import Tape
 from ..autograd.tensors import Tensor
-from ..formula import as_formula
+from ..formula import Formula, as_formula, product
 from ..structure import Structure
 from .sizes import CAUSAL, HEAD_ROWS, PADDED_HEAD_ROWS, QUERIES, SCORES
 
@@ -51,8 +51,27 @@ def fused(
     else:
         efficient = structure.kernel == "efficient"
         lse = PADDED_HEAD_ROWS if efficient else HEAD_ROWS
-        made = op.fused_attention(tape, q, k, v, lse, efficient=efficient)
+        scratch = _scratch(structure) if structure.scratch and not efficient else ()
+        made = op.fused_attention(tape, q, k, v, lse, efficient=efficient, scratch=scratch)
     return op.by_tokens(tape, made, "context in token order") if copies else made
+
+
+def _scratch(structure: Structure) -> tuple[tuple[str, Formula, str], ...]:
+    """What PyTorch's flash backward kernel holds besides its results.
+
+    ``mha_bwd`` in aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: a 32-bit sum of
+    the queries' gradient, one number a query, and where heads share keys the gradients of keys and
+    values for every head. A plain Llama has repeated its keys before.
+    """
+    held = [
+        ("sum of the queries' gradient", product(("b", "a", "u", "y")), "fp32"),
+        ("softmax's sums", product(("b", "a", "u")), "fp32"),
+    ]
+    if structure.grouped and structure.family != "plain-llama":
+        held += [
+            (f"gradient of every head's {name}", QUERIES, "bf16") for name in ("keys", "values")
+        ]
+    return tuple(held)
 
 
 def _math(tape: Tape, q: Tensor, k: Tensor, v: Tensor, structure: Structure) -> Tensor:

@@ -1,0 +1,95 @@
+"""What a run holds from one step to the next: weights, copies, the optimizer's states, tables."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from .categories import Category
+from .layouts import Layout, buffers_of, layout_of
+from .model import Model
+from .optimizers import CODES_BYTES, Optimizer, get
+from .recorded import rounded
+from .records import dataclass
+from .structure import computes_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Memory held from one step to the next: every tensor of one kind, as the allocator counts."""
+
+    name: str
+    category: Category
+    bytes: int
+    why: str
+
+
+#: Precisions with a 32-bit copy of 16-bit weights, on which the optimizer works.
+MASTER_COPIES = ("master", "master-fp32-grad")
+
+
+def item_bytes_of(precision: str) -> int:
+    """The bytes of the numbers that the optimizer works on."""
+    return 2 if precision == "bf16" else 4
+
+
+@lru_cache(maxsize=64)
+def held(model: Model, *, implementation: str, precision: str, optimizer: str) -> tuple[Held, ...]:
+    """What a run holds between steps, but for the batch: weights, copies, states, buffers."""
+    layout = layout_of(model, implementation)
+    weight_bytes = 4 if computes_in(precision) == "fp32" else 2
+    has_master = precision in MASTER_COPIES
+    rows = [("weights", Category.WEIGHTS, bytes_of(layout, weight_bytes), WEIGHTS)]
+    if has_master:
+        rows.append(("master copy", Category.MASTER, bytes_of(layout, 4), MASTER))
+    if precision == "master-fp32-grad":
+        rows.append(("gradients in fp32", Category.GRADIENTS, bytes_of(layout, 4), BUFFERS))
+    item_bytes = item_bytes_of(precision)
+    rows += [
+        (name, Category.OPTIMIZER, size, STATES.get(name, SCALES))
+        for name, size in _states(layout, get(optimizer), item_bytes).items()
+    ]
+    if tables := sum(rounded(size) for _, size in buffers_of(model, implementation)):
+        rows.append(("tables of the model", Category.ACTIVATIONS, tables, TABLES))
+    return tuple(
+        Held(name=name, category=category, bytes=size, why=why)
+        for name, category, size, why in rows
+    )
+
+
+def bytes_of(layout: Layout, item_bytes: int) -> int:
+    """The bytes of every tensor at so many a number."""
+    sizes = {
+        where: sum(rounded(weight.numel * item_bytes) for weight in getattr(layout, where))
+        for where in ("first", "layer", "last")
+    }
+    return sizes["first"] + layout.layers * sizes["layer"] + sizes["last"]
+
+
+def _states(layout: Layout, optimizer: Optimizer, item_bytes: int) -> dict[str, int]:
+    """The bytes of each kind of state."""
+    sizes: dict[str, int] = {}
+    for where, times in (("first", 1), ("layer", layout.layers), ("last", 1)):
+        for weight in getattr(layout, where):
+            for name, size in optimizer.states(weight, item_bytes):
+                sizes[name] = sizes.get(name, 0) + times * rounded(size)
+    if optimizer.id == "adamw-8bit":
+        # Made when the first tensor is put into 8 bits, and all use the same.
+        sizes["codes of both states"] = 2 * rounded(CODES_BYTES)
+    return sizes
+
+
+WEIGHTS = "Every product with a weight reads it."
+MASTER = "A small update to a 16-bit weight is rounded away; it is added here instead."
+BUFFERS = "Each 16-bit gradient is added to a 32-bit sum as it arrives."
+TABLES = "Rotary positions are worked out from these."
+STATES = {
+    "first moment": "The running mean of the gradient, which the update follows.",
+    "second moment": "The running mean of the squared gradient, which scales the update.",
+    "momentum": "The running sum of gradients, which the update follows.",
+    "step counter": "The fused kernel reads how many steps were taken on the GPU.",
+    "second moment of rows": "One mean of squared gradients for each row stands for all of it.",
+    "second moment of columns": "One mean of squared gradients for each column, as well.",
+    "size of the weights": "The update may be scaled by how large the weights are.",
+    "codes of both states": "What each of the 256 codes of an 8-bit number stands for.",
+}
+SCALES = "Each block of 256 numbers in 8 bits has a scale of its own, in fp32."

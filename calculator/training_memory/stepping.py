@@ -1,0 +1,78 @@
+"""Clipping and the optimizer's step as events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from . import updates
+from .events import Group
+from .held import bytes_of, item_bytes_of
+from .layouts import Layout, Weight, layout_of
+from .model import Model
+from .optimizers import Optimizer, get, is_hidden_matrix
+from .recorded import Sized, rounded, sizes_of
+from .recording import MOST, of_memory
+from .scratch import Room
+
+
+@lru_cache(maxsize=64)
+def step(model: Model, *, implementation: str, precision: str, optimizer: str, clip: bool) -> Group:
+    """Clipping and the optimizer's step as events: scratch memory and 32-bit gradient copies."""
+    layout = layout_of(model, implementation)
+    chosen = get(optimizer)
+    item_bytes = item_bytes_of(precision)
+    room = Room()
+    room.mark("step", "all")
+    copies = None
+    if precision == "master":
+        copies = room.take("gradients in fp32", bytes_of(layout, 4), COPIES)
+    if clip:
+        _clip(room, layout, item_bytes)
+    if chosen.id == "adamw-foreach":
+        room.mark("step", "all")
+        room.take("roots of the second moments", bytes_of(layout, item_bytes), updates.ROOT)
+    else:
+        chosen.update(room, _loop(room, layout, chosen), item_bytes)
+    room.mark("step", "all")
+    del copies
+    recording = of_memory(room)
+    sized = Sized(
+        recording=recording, sizes=sizes_of(recording, {}), repeats={"layer": layout.layers}
+    )
+    return sized.phases()
+
+
+COPIES = "The optimizer reads 32-bit gradients; all 16-bit ones are cast before it starts."
+
+
+def _loop(room: Room, layout: Layout, optimizer: Optimizer) -> Iterator[Weight]:
+    """The weights in the order of the optimizer's loop; the layers as far as they differ."""
+    wanted = is_hidden_matrix if optimizer.id == "muon" else lambda weight: True
+    parts = [
+        (("first", 0), layout.first),
+        *((("layer", index), layout.layer) for index in range(min(layout.layers, MOST))),
+        (("last", 0), layout.last),
+    ]
+    for part, weights in parts:
+        room.mark("step", *part)
+        yield from filter(wanted, weights)
+
+
+def _clip(room: Room, layout: Layout, item_bytes: int) -> None:
+    """``clip_grad_norm_``, torch/nn/utils/clip_grad.py: a norm for each tensor, then one of all."""
+    room.mark("clip", "all")
+    norms = room.take("norms of all gradients", layout.tensors * rounded(item_bytes), NORMS)
+    stacked = room.take("norms, side by side", layout.tensors * item_bytes, NORMS)
+    norm = room.take("norm of everything", item_bytes, NORMS)
+    del norms, stacked
+    more = room.take("norm of everything, and a little", item_bytes, NORMS)
+    inverse = room.take("inverse of the norm", item_bytes, NORMS)
+    factor = room.take("factor", item_bytes, NORMS)
+    del more, inverse
+    least = room.take("factor, or one", item_bytes, NORMS)
+    del factor
+    del norm, least
+
+
+NORMS = "Gradients whose norm is too large are scaled down together."

@@ -51,6 +51,8 @@ def policy(pages: Iterable[str]) -> str:
             " ".join(["script-src 'self' 'wasm-unsafe-eval'", *hashes]),
             "style-src 'self'",
             "img-src 'self' data:",  # the theme's icons are data: images within its stylesheet
+            "worker-src 'self'",
+            "manifest-src 'self'",
             "object-src 'none'",
             "base-uri 'none'",
             "form-action 'none'",

@@ -11,6 +11,7 @@ from html import escape, unescape
 from pathlib import Path
 
 from csp import CHARSET, policy, with_policy
+from keeping import link_app, name_by_hash, version_of, with_version, write_app, write_worker
 from slides import slides
 
 # The theme's script reads the sitemap to know which links it may follow without leaving the page,
@@ -148,9 +149,31 @@ def finish(site: Path, *, base: str = "/", canonical: bool) -> None:
     bundle.write_text(script, encoding="utf-8")
     texts = {page: page.read_text(encoding="utf-8") for page in pages_of(site)}
     for page, text in texts.items():
-        root = "../" * (len(page.relative_to(site).parts) - 1)
+        root = way_to_root(page, site, base)
         text = start_early(name_search(slides(scroll_tables(text))), root)
         texts[page] = text if canonical else _CANONICAL.sub("", text)
+    name_by_hash(site, texts)
     shared = policy(texts.values())
     for page, text in texts.items():
-        page.write_text(with_policy(text, shared), encoding="utf-8")
+        texts[page] = with_policy(text, shared)
+        page.write_text(texts[page], encoding="utf-8")
+
+
+def way_to_root(page: Path, site: Path, base: str) -> str:
+    """What leads from a page to the site's root; a missing page may be shown at any address."""
+    if page == site / "404.html":
+        return base
+    return "../" * (len(page.relative_to(site).parts) - 1)
+
+
+def finish_keeping(site: Path, name: str, description: str, *, base: str = "/") -> None:
+    """Add what lets a browser keep the site. Done last, since it speaks of every file.
+
+    ``name`` and ``description`` are the site's, for whoever installs it; ``base`` is as above.
+    """
+    write_app(site, name, description)
+    version = version_of(site)
+    for page in pages_of(site):
+        text = link_app(page.read_text(encoding="utf-8"), way_to_root(page, site, base))
+        page.write_text(with_version(text, version), encoding="utf-8")
+    write_worker(site, version)

@@ -22,10 +22,13 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from mkdocs.config import load_config
+
 import decoder_package
 import make_tables
 from audit import audit
-from finish import finish
+from finish import finish, finish_keeping
+from keeping import WORKER
 from licenses import write_texts
 from places import (
     BUILD,
@@ -78,16 +81,25 @@ def build_pages(into: Path, *, config: Path = ROOT / "mkdocs.yml") -> None:
         raise BuildError(f"MkDocs could not build the pages:\n{done.stdout}")
 
 
+def site_words(config: Path = ROOT / "mkdocs.yml") -> tuple[str, str]:
+    """The site's name and description, as mkdocs.yml has them."""
+    settings = load_config(str(config))
+    return str(settings.site_name), str(settings.site_description)
+
+
 def _make_pages() -> None:
     build_pages(NEXT)
     shutil.copytree(RUNTIME, NEXT / BASE)
     shutil.copytree(
-        WEB, NEXT / "assets" / "calculator", ignore=shutil.ignore_patterns("*.json", "*.d.ts")
+        WEB,
+        NEXT / "assets" / "calculator",
+        ignore=shutil.ignore_patterns("*.json", "*.d.ts", WORKER),
     )
     write_texts(NEXT)
     address = public_address()
     base = urlsplit(address).path.rstrip("/") + "/"
     finish(NEXT, base=base, canonical=bool(address))
+    finish_keeping(NEXT, *site_words(), base=base)
     if wrong := audit(NEXT, base):
         listed = "\n".join(f"- {one}" for one in wrong)
         raise BuildError(f"The built pages are not as they must be:\n{listed}")

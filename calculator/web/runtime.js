@@ -36,8 +36,8 @@
 /** The Python module that answers where no other is named. */
 const DOOR = "training_memory.web";
 
-/** The site's root: this file is assets/calculator/runtime.js in it. */
-const ROOT = new URL("../../", import.meta.url);
+/** The site's root: this file is assets/HASH/calculator/runtime.js in it. */
+const ROOT = new URL("../../../", import.meta.url);
 
 export class Runtime {
   /** @type {State} */
@@ -191,6 +191,7 @@ export class Runtime {
   }
 
   #ready() {
+    tellReady(undefined);
     // What a memory that broke left unanswered.
     for (const { message } of this.#asked.values()) this.#worker?.postMessage(message);
     this.#become({ name: "ready" });
@@ -244,6 +245,11 @@ export class Runtime {
     for (const watcher of this.#watchers) watcher(state);
   }
 }
+
+/** @type {(nothing: undefined) => void} */
+let tellReady;
+/** Resolves when Python has started on this page for the first time. @type {Promise<undefined>} */
+export const ready = new Promise((resolve) => (tellReady = resolve));
 
 /** @type {Runtime | undefined} */
 let shared;

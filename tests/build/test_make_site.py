@@ -63,6 +63,7 @@ def test_a_failed_build_leaves_the_last_good_site(tmp_path, monkeypatch):
     site, runtime, web = tmp_path / "site", tmp_path / "runtime", tmp_path / "web"
     for folder in (site, runtime, web):
         folder.mkdir()
+    (runtime / "manifest.json").write_text('{"files": [], "apart": {}}')
     (site / "index.html").write_text("the last good one")
     monkeypatch.setattr(make_site, "SITE", site)
     monkeypatch.setattr(make_site, "NEXT", tmp_path / "next")

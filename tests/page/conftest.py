@@ -127,6 +127,8 @@ def new_context(
 
     def make(**options: Any) -> BrowserContext:
         context = new_context(**options)
+        # Tests of what is kept between visits make their own; for the others it would take time.
+        context.add_init_script("delete Navigator.prototype.serviceWorker")
         watch.over(context)
         return context
 

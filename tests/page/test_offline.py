@@ -1,0 +1,299 @@
+"""After one visit the site works without a network, and never shows two versions at once."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from finish import pages_of
+from keeping import write_worker
+from places import page_path, page_sources
+from serve import SiteServer
+
+READY_MS = 60_000
+ALL = re.compile("works without a network, Python included")
+PAGES = [page_path(source) for source in page_sources()]
+VERSION = re.compile(r'(<meta name="tm-version" content=")[^"]*')
+
+
+class Served:
+    """A copy of the site at an address of its own, under a path as project pages have it."""
+
+    def __init__(self, site: Path, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(site, folder)
+        self.server = SiteServer(folder, base="/book/")
+        self.url = self.server.url
+        Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def publish(self, mark: str) -> None:
+        """Publish another version: every page's title says ``mark``."""
+        for page in pages_of(self.folder):
+            text = page.read_text(encoding="utf-8")
+            text = VERSION.sub(rf"\g<1>{mark}", text)
+            page.write_text(text.replace("<title>", f"<title>{mark} "), encoding="utf-8")
+        write_worker(self.folder, mark)
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def serve_copy(
+    built_site: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], Served]]:
+    made: list[Served] = []
+
+    def serve() -> Served:
+        made.append(Served(built_site, tmp_path_factory.mktemp("served") / "site"))
+        return made[-1]
+
+    yield serve
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture(scope="module")
+def kept(browser: Browser, serve_copy: Callable[[], Served]) -> Iterator[tuple[Page, str]]:
+    """A browser that has visited the calculator's page once, and has no network any more."""
+    served = serve_copy()
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(f"{served.url}calculator/")
+    expect(page.locator(".offline-line")).to_contain_text(ALL, timeout=READY_MS)
+    served.stop()
+    context.set_offline(True)
+    yield page, served.url
+    context.close()
+
+
+def line(page: Page) -> str:
+    return page.locator(".offline-line").inner_text()
+
+
+def visited(context: BrowserContext, url: str) -> Page:
+    """A page whose version is kept."""
+    page = context.new_page()
+    page.goto(url)
+    expect(page.locator(".offline-line")).to_contain_text("kept in this browser", timeout=READY_MS)
+    page.wait_for_function("() => navigator.serviceWorker.controller !== null")
+    return page
+
+
+# Without a network
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_there_with_all_it_shows(kept: tuple[Page, str], path: str) -> None:
+    page, url = kept
+    failed: list[str] = []
+    page.on("requestfailed", lambda request: failed.append(request.url))
+    response = page.goto(f"{url}{path}")
+    assert response is not None
+    assert response.status == 200
+    page.wait_for_load_state("networkidle")
+    expect(page.locator("h1").first).to_be_visible()
+    assert page.evaluate("document.styleSheets.length > 3")
+    for image in page.locator("article img").all():
+        assert image.evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 0
+    assert not failed
+
+
+def test_links_are_followed_within_the_page(kept: tuple[Page, str]) -> None:
+    page, url = kept
+    page.goto(f"{url}results/")
+    page.evaluate("window.stayed = true")
+    page.wait_for_load_state("networkidle")
+    page.locator('.md-tabs a[href*="papers"], .md-nav a[href*="papers"]').first.click()
+    expect(page).to_have_url(f"{url}papers/")
+    expect(page.locator("h1")).to_contain_text("Key Papers")
+    assert page.evaluate("window.stayed")
+
+
+def test_search_finds(kept: tuple[Page, str]) -> None:
+    page, url = kept
+    page.goto(url)
+    page.wait_for_load_state("networkidle")
+    page.get_by_role("textbox", name="Search").click()
+    page.get_by_role("textbox", name="Search").press_sequentially("recomputation")
+    expect(page.locator(".md-search-result__link").first).to_be_visible()
+
+
+def test_the_calculator_computes(kept: tuple[Page, str]) -> None:
+    page, url = kept
+    page.goto(f"{url}calculator/")
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    page.locator('.tm [name="recompute"]').select_option("full")
+    expect(page.locator(".tm output")).to_contain_text("110.7 GB")
+
+
+def test_the_decoder_runs(kept: tuple[Page, str]) -> None:
+    page, url = kept
+    page.goto(f"{url}decoder/")
+    page.get_by_role("button", name="Run a real backward pass").click()
+    expect(page.locator("[data-progress]")).to_contain_text("Step 2 of", timeout=READY_MS)
+    page.get_by_role("button", name="Stop").click()
+
+
+def test_an_address_without_its_last_slash_leads_to_the_page(kept: tuple[Page, str]) -> None:
+    page, url = kept
+    page.goto(f"{url}chapter")
+    expect(page).to_have_url(f"{url}chapter/")
+    page.goto(f"{url}chapter/index.html")
+    expect(page.locator("h1").first).to_be_visible()
+
+
+def test_an_address_that_is_none_says_so(kept: tuple[Page, str]) -> None:
+    page, url = kept
+    response = page.goto(f"{url}nowhere/")
+    assert response is not None
+    assert response.status == 404
+    expect(page.locator("h1")).to_contain_text("404")
+
+
+# What is kept, and when
+
+
+def test_reading_keeps_the_pages_and_nothing_of_python(
+    browser: Browser, serve_copy: Callable[[], Served]
+) -> None:
+    served = serve_copy()
+    context = browser.new_context()
+    page = visited(context, f"{served.url}results/")
+    assert "Keep Python too" in line(page)
+    kept_files = page.evaluate(
+        """async () => {
+            const files = [];
+            for (const name of await caches.keys()) {
+                for (const {url} of await (await caches.open(name)).keys()) files.push(url);
+            }
+            return files;
+        }"""
+    )
+    assert f"{served.url}chapter/" in kept_files
+    assert not [url for url in kept_files if "/assets/runtime/" in url]
+    page.get_by_role("button", name="Keep Python too").click()
+    expect(page.locator(".offline-line")).to_contain_text(ALL, timeout=READY_MS)
+    context.close()
+
+
+def test_where_nothing_can_be_kept_all_else_works(
+    browser: Browser, serve_copy: Callable[[], Served]
+) -> None:
+    served = serve_copy()
+    context = browser.new_context()
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.context.new_cdp_session(page).send(
+        "Storage.overrideQuotaForOrigin",
+        {"origin": served.url.split("/book/")[0], "quotaSize": 20_000},
+    )
+    page.goto(f"{served.url}calculator/")
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    page.wait_for_timeout(3_000)
+    expect(page.locator(".offline-line")).to_be_hidden()
+    page.locator('.tm [name="recompute"]').select_option("full")
+    expect(page.locator(".tm output")).to_contain_text("110.7 GB")
+    assert not problems
+    context.close()
+
+
+def test_a_browser_offers_to_install_it(browser: Browser, serve_copy: Callable[[], Served]) -> None:
+    served = serve_copy()
+    context = browser.new_context()
+    page = visited(context, served.url)
+    session = context.new_cdp_session(page)
+    manifest = session.send("Page.getAppManifest")
+    assert not manifest["errors"]
+    assert manifest["url"] == f"{served.url}manifest.webmanifest"
+    # A private window, which every test's is, can install nothing; there is no other reason.
+    reasons = {
+        one["errorId"]
+        for one in session.send("Page.getInstallabilityErrors")["installabilityErrors"]
+    }
+    assert reasons <= {"in-incognito"}
+    context.close()
+
+
+# Another version
+
+
+@pytest.fixture
+def first(
+    browser: Browser, serve_copy: Callable[[], Served]
+) -> Iterator[tuple[Served, BrowserContext, Page]]:
+    """A browser that keeps the first version, on one of its pages."""
+    served = serve_copy()
+    context = browser.new_context()
+    yield served, context, visited(context, f"{served.url}results/")
+    context.close()
+
+
+def test_an_update_is_offered_and_not_forced(
+    first: tuple[Served, BrowserContext, Page],
+) -> None:
+    served, context, page = first
+    served.publish("second")
+    page.reload()
+    expect(page.locator(".offline-line")).to_contain_text("newer version", timeout=READY_MS)
+    # Until the reader says so, each page and each of its files is of the first version.
+    page.goto(f"{served.url}papers/")
+    assert "second" not in page.title()
+    other = context.new_page()
+    other.goto(f"{served.url}about/")
+    assert "second" not in other.title()
+
+    expect(page.locator(".offline-line")).to_contain_text("newer version", timeout=READY_MS)
+    page.get_by_role("button", name="Show it").click()
+    expect(page.locator(".offline-line")).to_contain_text("other tabs")
+    assert "second" not in other.evaluate("document.title")
+
+    other.close()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Show it").click()
+    assert page.title().startswith("second ")
+    page.goto(f"{served.url}results/")
+    assert page.title().startswith("second ")
+    names = page.evaluate("caches.keys()")
+    assert [name for name in names if " site " in name] == [
+        f"training memory {served.url} site second"
+    ]
+
+
+def test_an_interrupted_install_leaves_the_old_version_whole(
+    first: tuple[Served, BrowserContext, Page],
+) -> None:
+    served, context, page = first
+    served.publish("second")
+    # Half way through being published: this file is not yet what the new worker was told.
+    late = served.folder / "papers" / "index.html"
+    late.write_text(late.read_text(encoding="utf-8") + "<!-- another -->", encoding="utf-8")
+    outcome = page.evaluate(
+        """async () => {
+            const registration = await navigator.serviceWorker.ready;
+            const installing = new Promise((resolve) => {
+                const told = () => resolve(registration.installing);
+                registration.addEventListener("updatefound", told);
+            });
+            await registration.update();
+            const worker = await installing;
+            while (!["installed", "redundant"].includes(worker.state)) {
+                await new Promise((resolve) => setTimeout(resolve, 50));
+            }
+            return worker.state;
+        }"""
+    )
+    assert outcome == "redundant"
+    served.stop()
+    context.set_offline(True)
+    for path in PAGES:
+        page.goto(f"{served.url}{path}")
+        assert "second" not in page.title()

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from .autograd.memory import PartOf
 from .categories import CATEGORIES
 from .events import Counter, Event, Group, Node, Repeat
-from .recording import MOST, Move, Recording, Section
-from .records import dataclass
+from .recording import MOST, REPEATED, Move, Recording, Section
 from .telling import moment, phase, tell
 from .walk import Segment, Strip
 
@@ -115,24 +114,34 @@ class RecordedStrip(Strip):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sized:
-    """A recording with a run's sizes, and how often each thing that repeats is there.
+    """A recording with a run's sizes, as :func:`sizes_of` works them out.
 
     ``repeats`` counts what repeats by name ("layer", "chunk"); ``several`` says that the step has
     several micro-batches.
     """
 
-    recording: Recording
-    sizes: Sequence[int]
-    repeats: Mapping[str, int]
-    several: bool = False
+    __slots__ = ("_outside", "recording", "repeats", "several", "sizes")
 
-    def times(self, part: PartOf) -> int:
+    def __init__(
+        self,
+        *,
+        recording: Recording,
+        sizes: Sequence[int],
+        repeats: Mapping[str, int],
+        several: bool = False,
+    ) -> None:
+        self.recording = recording
+        self.sizes = sizes
+        self.repeats = repeats
+        self.several = several
+        self._outside: Sequence[int] | None = None
+
+    def _times(self, part: PartOf) -> int:
         """How many parts of the run a recorded part stands for."""
         name, index = part
         count = self.repeats.get(name, 1)
-        return count - MOST + 1 if index == 1 and count > MOST else 1
+        return count - MOST + 1 if index == REPEATED and count > MOST else 1
 
     def micro_batch(self, turn: int) -> tuple[Group, Group]:
         """One micro-batch's forward and backward pass; turn 0 writes gradients, 1 adds to them."""
@@ -156,7 +165,7 @@ class Sized:
         strip = self._strip(section, section.moves)
         if name not in self.repeats:
             return [strip]
-        count, times = self.repeats[name], self.times(section.part)
+        count, times = self.repeats[name], self._times(section.part)
         # Of the layers before this one in the run: none, the first, or all but the last.
         before = index if count <= MOST or index < MOST - 1 else count - 1
         first, step = (before + 1, 1) if section.phase == "forward" else (before + times, -1)
@@ -182,20 +191,17 @@ class Sized:
         return source >= 0 and target < 0 and made_in == "embedding" and name == "layer"
 
     def _strip(self, section: Section, moves: Sequence[Move]) -> RecordedStrip:
-        return RecordedStrip(
-            self.recording, section, moves, self._seen_from(section.part), several=self.several
-        )
+        sizes = self._sizes_outside() if section.part[0] not in self.repeats else self.sizes
+        return RecordedStrip(self.recording, section, moves, sizes, several=self.several)
 
-    def _seen_from(self, part: PartOf) -> Sequence[int]:
-        """The sizes as one part meets the storages.
+    def _sizes_outside(self) -> Sequence[int]:
+        """The sizes as the parts meet them that are not repeated themselves.
 
-        What a repeated part leaves to be released elsewhere (autocast's copies of weights, the
-        gradients of chunks) is there as many times as the part; its like meets it once.
+        What a repeated part leaves to be released elsewhere is there as many times as the part.
         """
-        facts = self.recording.facts
-        if not any(count > MOST for count in self.repeats.values()):
-            return self.sizes
-        return [
-            size if facts[number].part[0] == part[0] else size * self.times(facts[number].part)
-            for number, size in enumerate(self.sizes)
-        ]
+        if self._outside is None:
+            sizes = list(self.sizes)
+            for storage in self.recording.leaving:
+                sizes[storage] *= self._times(self.recording.facts[storage].part)
+            self._outside = sizes
+        return self._outside

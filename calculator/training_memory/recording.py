@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from .autograd import operations as op
@@ -24,6 +24,8 @@ Move = tuple[int, int, int]
 #: last, since what all share comes and goes with them, and one between that is repeated. Of the
 #: micro-batches, the first finds no gradients, and every other is like the second.
 MOST = 3
+#: Which of the recorded parts is the one to repeat, from 0.
+REPEATED = 1
 MOST_MICRO_BATCHES = 2
 
 
@@ -42,12 +44,15 @@ class Recording:
     """All sections of a step in order, and what is known of every storage.
 
     ``formulas`` are the different sizes there are, and ``formula_of`` each storage's among them.
+    ``leaving`` are the storages that a part which may be repeated leaves to parts of another name:
+    autocast's copies of weights, the gradients of the loss's chunks.
     """
 
     sections: tuple[Section, ...]
     facts: tuple[Facts, ...]
     formulas: tuple[Formula, ...]
     formula_of: tuple[int, ...]
+    leaving: tuple[int, ...]
 
 
 def recording_of(structure: Structure, repeats: Mapping[str, int]) -> Recording:
@@ -85,12 +90,22 @@ def of_memory(memory: Memory, starts: Sequence[int] = (0,)) -> Recording:
     """The recording of what a memory was asked for; micro-batches begin at the marks ``starts``."""
     places: dict[Formula, int] = {}
     formula_of = tuple(places.setdefault(facts.bytes, len(places)) for facts in memory.facts)
+    sections = _sections(memory, starts)
     return Recording(
-        sections=_sections(memory, starts),
+        sections=sections,
         facts=tuple(memory.facts),
         formulas=tuple(places),
         formula_of=formula_of,
+        leaving=tuple(sorted(set(_leaving(sections, memory.facts)))),
     )
+
+
+def _leaving(sections: Sequence[Section], facts: Sequence[Facts]) -> Iterator[int]:
+    for section in sections:
+        for storage, _, _ in section.moves:
+            name, index = facts[storage].part
+            if index == REPEATED and name != section.part[0]:
+                yield storage
 
 
 def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Tensor | None:

@@ -37,10 +37,8 @@ def step(model: Model, *, implementation: str, precision: str, optimizer: str, c
     room.mark("step", "all")
     del copies
     recording = of_memory(room)
-    sized = Sized(
-        recording=recording, sizes=sizes_of(recording, {}), repeats={"layer": layout.layers}
-    )
-    return sized.phases()
+    sizes = sizes_of(recording, {})
+    return Sized(recording=recording, sizes=sizes, repeats={"layer": layout.layers}).phases()
 
 
 COPIES = "The optimizer reads 32-bit gradients; all 16-bit ones are cast before it starts."

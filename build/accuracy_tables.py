@@ -26,11 +26,16 @@ RECIPES: Mapping[str, str] = {
     "master": "mixed-adam",
     "master-fp32-grad": "mixed-adam-fp32-grad",
 }
-#: The optimizers of the traces that a run can name, and how.
-KERNELS: Mapping[str, str] = {
-    "adamw-fused": "fused",
-    "adamw-foreach": "foreach",
-    "adamw-forloop": "forloop",
+#: An optimizer of the traces as a run names it, and AdamW's kernel.
+OPTIMIZERS: Mapping[str, tuple[str, str | None]] = {
+    "adamw-fused": ("adamw", "fused"),
+    "adamw-foreach": ("adamw", "foreach"),
+    "adamw-forloop": ("adamw", "forloop"),
+    "sgd-momentum": ("sgd-momentum", None),
+    "adafactor": ("adafactor", None),
+    "adafactor-hf": ("adafactor-hf", None),
+    "muon": ("muon", None),
+    "adamw-8bit": ("adamw-8bit", None),
 }
 _NAMES = {"huggingface": "Hugging Face", "torchtitan": "torchtitan"}
 _DIGITS = 4
@@ -64,7 +69,9 @@ def run_of(row: Mapping[str, str]) -> Run:
             "implementation": row["implementation"],
             "attention": row["attention"],
             "loss": row["loss"],
-            "optimizer_kernel": KERNELS[row["optimizer"]],
+            "optimizer": OPTIMIZERS[row["optimizer"]][0],
+            "optimizer_kernel": OPTIMIZERS[row["optimizer"]][1],
+            "clip": row["clip"] == "yes",
             "hold_logits": row["hold_logits"] == "yes",
         }
     )
@@ -74,11 +81,7 @@ def run_of(row: Mapping[str, str]) -> Run:
 def compared() -> tuple[Compared, ...]:
     """Every traced step that a run can ask for, in the traces' order."""
     with _STEPS.open(newline="", encoding="utf-8") as file:
-        rows = [
-            row
-            for row in csv.DictReader(file)
-            if row["optimizer"] in KERNELS and row["implementation"] in _NAMES
-        ]
+        rows = [row for row in csv.DictReader(file) if row["implementation"] in _NAMES]
     return tuple(
         Compared(
             row=row,
@@ -99,8 +102,14 @@ def _at(ordered: list[Compared], share: float) -> Compared:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+def _which(worst: Compared) -> Cell:
+    if worst.apart == 0:
+        return Cell("", "none")
+    return Cell(worst.row["step"], f"{worst.row['step']}, {worst.row['model']}")
+
+
 def summary() -> Table:
-    """By implementation: how many steps, and the median, 95th percentile and worst error."""
+    """By implementation: how many steps, how many exact, and the errors of the others."""
     choices: tuple[tuple[str, Callable[[Compared], bool]], ...] = (
         *(
             (name, lambda one, key=key: one.row["implementation"] == key)
@@ -117,16 +126,18 @@ def summary() -> Table:
             (
                 Cell(name.strip("*"), name),
                 Cell(len(steps)),
+                Cell(sum(one.apart == 0 for one in steps)),
                 _share(_at(ordered, 0.5)),
                 _share(_at(ordered, 0.95)),
                 _share(worst),
-                Cell(worst.row["step"], f"{worst.row['step']}, {worst.row['model']}"),
+                _which(worst),
             )
         )
     return Table(
         columns=(
             Column(heading="Implementation", name="implementation", right=False),
             Column(heading="Steps", name="steps"),
+            Column(heading="Exact to the byte", name="exact"),
             Column(heading="Median error", name="median_error_percent"),
             Column(heading="95th percentile", name="p95_error_percent"),
             Column(heading="Worst", name="worst_error_percent"),

@@ -17,7 +17,7 @@ from .catalog import models
 from .errors import InputError, nearest
 from .model import SHAPE_FIELDS, Model
 from .render.table import wrapped
-from .run import DEFAULTS, Attention, Implementation, Loss, OptimizerKernel
+from .run import DEFAULTS, Attention, Implementation, Loss, Optimizer, OptimizerKernel
 
 _LEAST_WIDTH = 60
 
@@ -31,8 +31,10 @@ RUN_HELP = {
     "implementation": ("NAME", f"whose way of running a step: {', '.join(Implementation)}"),
     "attention": ("NAME", f"of an implementation other than paper: {', '.join(Attention)}"),
     "loss": ("NAME", f"the same: {', '.join(Loss)}"),
+    "optimizer": ("NAME", f"the same, in place of the recipe's Adam: {', '.join(Optimizer)}"),
     "optimizer_kernel": ("NAME", f"the same, of AdamW: {', '.join(OptimizerKernel)}"),
     "hold_logits": ("", "the same: the logits are held until the step ends"),
+    "clip": ("", "the same: gradients are clipped before the optimizer steps"),
     "data": ("N", "replicas of the model: data parallelism"),
     "zero": (
         "STAGE",

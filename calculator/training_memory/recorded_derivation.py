@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .categories import STATES, Category
-from .formula import Formula, as_formula, symbol, total
+from .formula import Formula, as_formula, symbol
 from .recorded import Sized
-from .recorded_step import sized, state_bytes, values
+from .recorded_step import held_rows, sized, values
 from .recording import MOST
 from .run import Run
 
@@ -23,9 +23,9 @@ def recorded_parts(run: Run, category: Category, total_bytes: int) -> Parts:
     around the layers) stands in it as a number of bytes.
     """
     if category in STATES:
-        lines = tuple(_states(run, category))
-        formula = total(line[2] for line in lines)
-        return _exact(formula, run, total_bytes), None, 1, lines
+        # So many bytes a parameter, and what the allocator rounds up.
+        each = total_bytes // run.model.parameters.total
+        return _exact(symbol("N") * each, run, total_bytes), None, 1, tuple(_states(run, category))
     if category is Category.ACTIVATIONS:
         # The rows have their formulas; their sum would be too long to read.
         lines = tuple(_kept(sized(run)))
@@ -40,10 +40,9 @@ def _exact(formula: Formula, run: Run, total_bytes: int) -> Formula:
 
 
 def _states(run: Run, category: Category) -> Iterator[Line]:
-    for state in run.recipe.states:
-        if state.category is category:
-            size = state_bytes(run, state)
-            yield state.name, state.dtype, state.formula(), size, state.why, state.where
+    for row in held_rows(run):
+        if row.category is category:
+            yield row.name, "", as_formula(row.bytes), row.bytes, row.why, "PyTorch's own tensors"
 
 
 def _kept(made: Sized) -> Iterator[Line]:

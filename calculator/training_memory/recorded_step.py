@@ -1,4 +1,4 @@
-"""One training step of one GPU as PyTorch runs it: what stays, the recorded passes, AdamW's step.
+"""One training step of one GPU as PyTorch runs it: what stays, the passes, the optimizer's step.
 
 The textbook's step is in :mod:`.step`; this is the other implementations'. Every size is what the
 allocator takes for the tensor.
@@ -10,10 +10,11 @@ from collections.abc import Mapping
 
 from .categories import CATEGORIES, Category
 from .events import Counter, Event, Group, Node, Phase, Repeat
-from .recipe import State
-from .recorded import Sized, rounded, sizes_of
+from .held import Held, held
+from .recorded import Sized, sizes_of
 from .recording import recording_of
-from .run import Run
+from .run import Optimizer, Run
+from .stepping import step
 from .structure import Structure, chunk_sizes, structure_of, values_of
 from .walk import walk
 
@@ -57,16 +58,21 @@ def sized(run: Run) -> Sized:
     )
 
 
-def state_bytes(run: Run, state: State) -> int:
-    """One number kept for every parameter, as the allocator holds it: tensor by tensor."""
-    return sum(
-        row.repeats * rounded(row.count_each * state.item_bytes) for row in run.model.tensors()
+def optimizer_id(run: Run) -> str:
+    """The optimizer by the way it is run: AdamW has three."""
+    if run.optimizer is not Optimizer.ADAMW:
+        return str(run.optimizer)
+    return f"{run.optimizer}-{run.optimizer_kernel}"
+
+
+def held_rows(run: Run) -> tuple[Held, ...]:
+    """What stays from step to step, tensor by tensor as the allocator holds it."""
+    return held(
+        run.model,
+        implementation=str(run.implementation),
+        precision=run.recipe.precision,
+        optimizer=optimizer_id(run),
     )
-
-
-def keeps_gradients(run: Run) -> bool:
-    """Whether gradients live in buffers of their own that stay from step to step."""
-    return run.recipe.precision == "master-fp32-grad"
 
 
 def recorded_step(run: Run) -> Group:
@@ -85,23 +91,18 @@ def recorded_step(run: Run) -> Group:
 
 
 def _persistent(run: Run) -> Group:
-    stays = [
-        state
-        for state in run.recipe.states
-        if state.category is not Category.GRADIENTS or keeps_gradients(run)
-    ]
     return Group(
         label="before the step",
         children=tuple(
             Event(
                 phase=Phase.BEFORE,
-                category=state.category,
-                bytes=state_bytes(run, state),
-                label=state.name,
-                why=state.why,
+                category=row.category,
+                bytes=row.bytes,
+                label=row.name,
+                why=row.why,
                 moment="before the step begins",
             )
-            for state in stays
+            for row in held_rows(run)
         ),
     )
 
@@ -118,64 +119,16 @@ def _micro_batches(run: Run, made: Sized) -> list[Node]:
     return nodes
 
 
-def _optimizer(run: Run, left: Mapping[Category, int]) -> list[Event]:
-    """AdamW's step, and what goes with it."""
-    events: list[Event] = []
-
-    def for_a_moment(size: int, label: str, why: str) -> None:
-        for sign, verb in ((1, "is made"), (-1, "is freed")):
-            events.append(
-                Event(
-                    phase=Phase.OPTIMIZER,
-                    category=Category.TEMPORARY,
-                    bytes=sign * size,
-                    label=f"{label} {verb}",
-                    why=why,
-                    moment=f"in the optimizer step, at the {label}",
-                )
-            )
-
-    # The optimizer works on the master copy where there is one, else on the weights themselves.
-    states = {state.name: state for state in run.recipe.states}
-    moment = next(state for state in states.values() if state.category is Category.OPTIMIZER)
-    casts = run.recipe.precision == "master"
-    if casts:
-        # Every 16-bit gradient is cast before the first update (as apex and Megatron do), so the
-        # step's own copies come on top of them.
-        events.append(_cast_gradients(run, 1))
-    if run.optimizer_kernel == "foreach":
-        for_a_moment(
-            state_bytes(run, moment),
-            "root of the second moments",
-            "The foreach kernel works on all tensors at once: torch._foreach_sqrt makes a whole "
-            "copy of the second moments (torch/optim/adamw.py).",
-        )
-    elif run.optimizer_kernel == "forloop":
-        largest = max(rounded(row.count_each * moment.item_bytes) for row in run.model.tensors())
-        for_a_moment(
-            2 * largest,
-            "denominators of the largest tensor",
-            "The loop takes one tensor after the other; for each it makes the root of its second "
-            "moment and that divided (torch/optim/adamw.py).",
-        )
-    if casts:
-        events.append(_cast_gradients(run, -1))
-    for category, size in left.items():
-        if size:
-            events.append(_goes(category, size))
-    return events
-
-
-def _cast_gradients(run: Run, sign: int) -> Event:
-    size = sum(row.repeats * rounded(row.count_each * 4) for row in run.model.tensors())
-    return Event(
-        phase=Phase.OPTIMIZER,
-        category=Category.TEMPORARY,
-        bytes=sign * size,
-        label="32-bit copies of the gradients are " + ("made" if sign > 0 else "freed"),
-        why="The optimizer updates 32-bit weights and wants gradients of their kind.",
-        moment="in the optimizer step, at the 32-bit copies of the gradients",
+def _optimizer(run: Run, left: Mapping[Category, int]) -> list[Node]:
+    """The optimizer's step, and what goes with it."""
+    stepping = step(
+        run.model,
+        implementation=str(run.implementation),
+        precision=run.recipe.precision,
+        optimizer=optimizer_id(run),
+        clip=run.clip,
     )
+    return [stepping, *(_goes(category, size) for category, size in left.items() if size)]
 
 
 def _goes(category: Category, size: int) -> Event:

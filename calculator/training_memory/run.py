@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 
 from . import catalog, gpus, recipe
 from .blocks.ledger import Recompute
@@ -48,6 +49,17 @@ class Loss(StrEnum):
     FUSED_LINEAR = "fused-linear"
 
 
+class Optimizer(StrEnum):
+    """What the recipe's Adam can be exchanged for."""
+
+    ADAMW = "adamw"
+    SGD_MOMENTUM = "sgd-momentum"
+    ADAFACTOR = "adafactor"
+    ADAFACTOR_HF = "adafactor-hf"
+    MUON = "muon"
+    ADAMW_8BIT = "adamw-8bit"
+
+
 class OptimizerKernel(StrEnum):
     """How AdamW's step goes over the parameters."""
 
@@ -74,8 +86,10 @@ class Run:
     implementation: Implementation
     attention: Attention
     loss: Loss
+    optimizer: Optimizer
     optimizer_kernel: OptimizerKernel
     hold_logits: bool
+    clip: bool
     layout: Layout
     gpu: Gpu | None
     shape: Mapping[str, object] = field(default_factory=dict, compare=False)
@@ -112,8 +126,10 @@ class Run:
         return {
             "attention": str(self.attention),
             "loss": str(self.loss),
+            "optimizer": str(self.optimizer),
             "optimizer_kernel": str(self.optimizer_kernel),
             "hold_logits": self.hold_logits,
+            "clip": self.clip,
         }
 
 
@@ -129,8 +145,10 @@ DEFAULTS: Mapping[str, object] = {
     "implementation": "paper",
     "attention": None,
     "loss": None,
+    "optimizer": None,
     "optimizer_kernel": None,
     "hold_logits": False,
+    "clip": False,
     "data": 1,
     "zero": 0,
     "tensor": 1,
@@ -140,7 +158,7 @@ DEFAULTS: Mapping[str, object] = {
 }
 
 #: What an implementation other than the textbook lets one choose; the default is its own way.
-SWITCHES = ("attention", "loss", "optimizer_kernel", "hold_logits")
+SWITCHES = ("attention", "loss", "optimizer", "optimizer_kernel", "hold_logits", "clip")
 
 _DEGREES = ("data", "tensor", "pipeline")
 _MOST_TOKENS = 2**30
@@ -182,12 +200,14 @@ class _Reader:
         )
         attention = self._switch("attention", Attention, Attention.FLASH)
         loss = self._switch("loss", Loss, Loss.FULL)
+        optimizer = self._switch("optimizer", Optimizer, Optimizer.ADAMW)
         kernel = self._switch("optimizer_kernel", OptimizerKernel, OptimizerKernel.FUSED)
-        held = self._read("hold_logits", lambda value: parse_flag("hold_logits", value), False)
+        held = self._read("hold_logits", partial(parse_flag, "hold_logits"), False)
+        clip = self._read("clip", partial(parse_flag, "clip"), False)
         gpu = self._read("gpu", lambda value: gpus.get(value) if value is not None else None, None)
         if model is not None and not self.errors:
             self.errors += _too_long(model, sequence) + impossible(layout, model, sequence)
-            self.errors += self._not_of(implementation, model, layout, recompute, loss, held)
+            self.errors += self._not_of(implementation, model, layout, recompute, loss, held, clip)
         if model is None or self.errors:
             raise InputErrors(self.errors)
         return Run(
@@ -200,8 +220,10 @@ class _Reader:
             implementation=implementation,
             attention=attention,
             loss=loss,
+            optimizer=optimizer,
             optimizer_kernel=kernel,
             hold_logits=held,
+            clip=clip,
             layout=layout,
             gpu=gpu,
             shape=shape,
@@ -220,6 +242,7 @@ class _Reader:
         recompute: Recompute,
         loss: Loss,
         held: bool,
+        clip: bool,
     ) -> list[InputError]:
         """What the implementation chosen does not have."""
         if implementation is Implementation.PAPER:
@@ -232,8 +255,10 @@ class _Reader:
                 for name, value in (
                     ("attention", self.request.get("attention")),
                     ("loss", self.request.get("loss")),
+                    ("optimizer", self.request.get("optimizer")),
                     ("optimizer_kernel", self.request.get("optimizer_kernel")),
                     ("hold_logits", held or None),
+                    ("clip", clip or None),
                 )
                 if value is not None
             ]

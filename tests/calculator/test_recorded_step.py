@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training_memory import catalog
-from training_memory.categories import STATES, Category
+from training_memory.categories import Category
 from training_memory.derivation import derive
 from training_memory.estimate import Estimate, estimate
 from training_memory.recipe import RECIPES
-from training_memory.run import Run
+from training_memory.recorded_step import held_rows
+from training_memory.run import Optimizer, Run
 from training_memory.walk import by_category, walk_expanded
 from training_memory.web import answer
 
@@ -47,6 +48,8 @@ def requests(draw: st.DrawFn) -> dict[str, object]:
         "recompute": draw(st.sampled_from(["none", "selective", "full", "matmuls"])),
         "attention": draw(st.sampled_from(["flash", "eager"])),
         "loss": loss,
+        "optimizer": draw(st.sampled_from([None, *Optimizer])),
+        "clip": draw(st.booleans()),
         "optimizer_kernel": draw(st.sampled_from(["fused", "foreach", "forloop"])),
         "hold_logits": loss == "full" and draw(st.booleans()),
     }
@@ -61,10 +64,8 @@ def test_for_any_run(request_json):
     assert walk_expanded(worst.tree) == worst.segment
     left = by_category(worst.segment.remains)
     for category, size in left.items():
-        stays = category in STATES and (
-            category is not Category.GRADIENTS or found.run.recipe.id == "mixed-adam-fp32-grad"
-        )
-        assert size == (worst.totals[category] if stays else 0), category
+        stays = sum(row.bytes for row in held_rows(found.run) if row.category is category)
+        assert size == stays, category
     for entry in derive(found.run, worst):
         assert entry.formula.evaluate(entry.values) == entry.total_bytes, entry.category
         assert all(line.why and line.where for line in entry.lines)
@@ -88,8 +89,10 @@ def test_for_any_run(request_json):
     ],
 )
 def test_llama_7b_as_hugging_face_runs_it(recipe, recompute, traced):
-    peak = ask(model="llama-7b", recipe=recipe, recompute=recompute).worst.peak_bytes
-    assert abs(peak - traced) < 4096  # step counters and rotary tables, a buffer each
+    found = ask(model="llama-7b", recipe=recipe, recompute=recompute)
+    # That program's optimizer kept its step counters on the CPU.
+    counters = sum(row.bytes for row in held_rows(found.run) if row.name == "step counter")
+    assert abs(found.worst.peak_bytes - counters - traced) < 4096
 
 
 def test_foreach_copies_a_whole_state():
@@ -98,7 +101,7 @@ def test_foreach_copies_a_whole_state():
         for kernel in ("fused", "foreach")
     )
     assert foreach.totals[Category.TEMPORARY] == foreach.totals[Category.OPTIMIZER] // 2
-    assert foreach.peak_moment == "in the optimizer step, at the root of the second moments"
+    assert "roots of the second moments" in foreach.peak_moment
     assert fused.peak_bytes < foreach.peak_bytes
 
 

@@ -27,6 +27,8 @@ def refused(**request: object) -> InputErrors:
         ("implementation", "papper", "paper, huggingface, torchtitan", "paper"),
         ("attention", "flsh", "flash, eager", "flash"),
         ("loss", "chunk", "full, chunked, fused-linear", "chunked"),
+        ("optimizer", "adafacto", "adamw, sgd-momentum, adafactor", "adafactor"),
+        ("clip", "maybe", "true or false", None),
         ("optimizer_kernel", "fuse", "fused, foreach, forloop", "fused"),
         ("hold_logits", "maybe", "true or false", None),
         ("data", 0, "whole number", None),

@@ -19,18 +19,23 @@ RECIPES = {
     "master": "mixed-adam",
     "master-fp32-grad": "mixed-adam-fp32-grad",
 }
-#: What is in reach so far: AdamW in its three kernels. Clipping makes nothing that outlives it.
-KERNELS = {"adamw-fused": "fused", "adamw-foreach": "foreach", "adamw-forloop": "forloop"}
+#: An optimizer of the traces, and AdamW's kernel.
+OPTIMIZERS = {
+    "adamw-fused": ("adamw", "fused"),
+    "adamw-foreach": ("adamw", "foreach"),
+    "adamw-forloop": ("adamw", "forloop"),
+    "sgd-momentum": ("sgd-momentum", None),
+    "adafactor": ("adafactor", None),
+    "adafactor-hf": ("adafactor-hf", None),
+    "muon": ("muon", None),
+    "adamw-8bit": ("adamw-8bit", None),
+}
 BAR = 0.005
 
 
 def _rows() -> list[dict[str, str]]:
     with (TRACES / "steps.csv").open(newline="", encoding="utf-8") as file:
-        return [
-            row
-            for row in csv.DictReader(file)
-            if row["optimizer"] in KERNELS and row["implementation"] != "paper"
-        ]
+        return [row for row in csv.DictReader(file) if row["implementation"] != "paper"]
 
 
 def asked(row: dict[str, str]) -> dict[str, Any]:
@@ -47,7 +52,9 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
         "implementation": row["implementation"],
         "attention": row["attention"],
         "loss": row["loss"],
-        "optimizer_kernel": KERNELS[row["optimizer"]],
+        "optimizer": OPTIMIZERS[row["optimizer"]][0],
+        "optimizer_kernel": OPTIMIZERS[row["optimizer"]][1],
+        "clip": row["clip"] == "yes",
         "hold_logits": row["hold_logits"] == "yes",
     }
 

@@ -73,7 +73,11 @@ def _segments(on: RankEstimate, top: int, show: Show, prefix: str) -> Iterator[s
     for category, size in on.totals.items():
         value = show(size)
         place = f'x="{share(start, top)}" y="{_TOP}" width="{share(size, top)}" height="{_HEIGHT}"'
-        pattern = f'<rect {place} fill="url(#{prefix}-{category})"/>' if patterned(category) else ""
+        pattern = (
+            f'<rect {place} fill="url(#{prefix}-pattern-{category})"/>'
+            if patterned(category)
+            else ""
+        )
         # Empty segments are drawn as well: the next answer then moves what is there.
         yield (
             f'<g class="tm-segment"><title>{category.heading}: {value}</title>'

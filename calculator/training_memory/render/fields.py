@@ -9,7 +9,7 @@ from .. import catalog, gpus, recipe
 from ..blocks.ledger import Recompute
 from ..model import Activation, Norm, QkNorm
 from ..records import dataclass
-from ..run import Attention, Implementation, Loss, OptimizerKernel
+from ..run import Attention, Implementation, Loss, Optimizer, OptimizerKernel
 
 
 class Kind(StrEnum):
@@ -414,6 +414,24 @@ FIELDS: tuple[Field, ...] = (
         ),
     ),
     _choice(
+        "optimizer",
+        "Optimizer",
+        Place.IMPLEMENTATION,
+        "What takes the place of the recipe's Adam: what it keeps for each parameter, and what it "
+        "needs for a moment. Not for the textbook.",
+        _switch(
+            Optimizer,
+            {
+                Optimizer.ADAMW: "AdamW",
+                Optimizer.SGD_MOMENTUM: "SGD with momentum",
+                Optimizer.ADAFACTOR: "Adafactor",
+                Optimizer.ADAFACTOR_HF: "Adafactor (transformers)",
+                Optimizer.MUON: "Muon",
+                Optimizer.ADAMW_8BIT: "8-bit AdamW",
+            },
+        ),
+    ),
+    _choice(
         "optimizer_kernel",
         "AdamW's kernel",
         Place.IMPLEMENTATION,
@@ -433,6 +451,13 @@ FIELDS: tuple[Field, ...] = (
         "Logits held",
         Place.IMPLEMENTATION,
         "The model's output is kept until the step ends. Not for the textbook.",
+    ),
+    _flag(
+        "clip",
+        "Gradients clipped",
+        Place.IMPLEMENTATION,
+        "Their norm is taken and they are scaled down before the optimizer steps. Not for the "
+        "textbook.",
     ),
 )
 

@@ -28,7 +28,9 @@ def text(words: str, *, x: str, y: int, css: str, anchor: str = "start") -> str:
 def swatch(category: Category, prefix: str) -> str:
     """A small square in the category's colour and pattern, for legends and tables."""
     square = 'width="12" height="12" rx="2"'
-    pattern = f'<rect {square} fill="url(#{prefix}-{category})"/>' if patterned(category) else ""
+    pattern = (
+        f'<rect {square} fill="url(#{prefix}-pattern-{category})"/>' if patterned(category) else ""
+    )
     return (
         '<svg class="tm-swatch" width="12" height="12" viewBox="0 0 12 12" aria-hidden="true">'
         f'<rect class="tm-{category}" {square}/>{pattern}</svg>'
@@ -50,7 +52,7 @@ _PATTERNS: dict[Category, tuple[int, str]] = {
 def patterns(prefix: str) -> str:
     """The definitions that :func:`swatch` and the bar refer to: once a page for each ``prefix``."""
     tiles = "".join(
-        f'<pattern id="{prefix}-{category}" width="{side}" height="{side}" '
+        f'<pattern id="{prefix}-pattern-{category}" width="{side}" height="{side}" '
         f'patternUnits="userSpaceOnUse"><path class="tm-pattern" d="{strokes}"/></pattern>'
         for category, (side, strokes) in _PATTERNS.items()
     )

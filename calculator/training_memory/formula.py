@@ -29,7 +29,6 @@ SYMBOLS: dict[str, str] = {
     "f": "feed-forward width",
     "V": "vocabulary",
     "P": "learned positions",
-    "o": "features of a head that are rotated",
     "w": "sequence length, up to a whole number of 32 tokens",
     "u": "sequence length, up to a whole number of 128 tokens",
     "y": "head width, up to what attention's kernel works on at once",

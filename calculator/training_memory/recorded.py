@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from .autograd.memory import PartOf
 from .categories import CATEGORIES
 from .events import Counter, Event, Group, Node, Repeat
-from .recording import MOST, REPEATED, Move, Recording, Section
+from .recording import MOST, REPEATED, Recording, Section
+from .running import signed
 from .telling import moment, phase, tell
 from .walk import Segment, Strip
 
@@ -30,28 +31,26 @@ def sizes_of(recording: Recording, values: Mapping[str, int]) -> list[int]:
 class RecordedStrip(Strip):
     """One section of a recording with a run's sizes."""
 
-    __slots__ = ("moves", "recording", "section", "several", "sizes")
-    moves: Sequence[Move]
+    __slots__ = ("changes", "recording", "section", "several")
     recording: Recording
     section: Section
     #: Whether the step has several micro-batches, which the words must then tell apart.
     several: bool
-    sizes: Sequence[int]
+    #: The sizes, as :func:`.running.signed` gives them.
+    changes: Sequence[int]
 
     def __init__(
         self,
         recording: Recording,
         section: Section,
-        moves: Sequence[Move],
-        sizes: Sequence[int],
+        changes: Sequence[int],
         *,
         several: bool,
     ) -> None:
         # A group is frozen; what this one is made of is set here, once.
         object.__setattr__(self, "recording", recording)
         object.__setattr__(self, "section", section)
-        object.__setattr__(self, "moves", moves)
-        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "changes", changes)
         object.__setattr__(self, "several", several)
 
     @property
@@ -63,7 +62,7 @@ class RecordedStrip(Strip):
     def children(self) -> tuple[Event, ...]:  # made when asked for
         """Its events in full."""
         events: list[Event] = []
-        for index, (_, source, target) in enumerate(self.moves):
+        for index, (_, source, target) in enumerate(self.section.moves):
             if source >= 0:
                 events.append(self._event(index, leaving=True))
             if target >= 0:
@@ -72,36 +71,19 @@ class RecordedStrip(Strip):
 
     def walked(self) -> Segment:
         """Its events summed up from their sizes alone."""
-        now = [0] * len(CATEGORIES)
-        largest = list(now)
-        parts = tuple(now)
-        total = peak = 0
-        at = -1
-        sizes = self.sizes
-        for index, (storage, source, target) in enumerate(self.moves):
-            size = sizes[storage]
-            if source >= 0:
-                now[source] -= size
-                total -= size
-            if target >= 0:
-                now[target] += size
-                total += size
-                if now[target] > largest[target]:
-                    largest[target] = now[target]
-                if total > peak:
-                    peak, parts, at = total, tuple(now), index
+        found = self.section.running.sum(self.changes)
         return Segment(
-            remains=tuple(now),
-            peak=peak,
-            parts=parts,
-            largest=tuple(largest),
-            at=self._event(at) if at >= 0 else None,
+            remains=found.remains,
+            peak=found.peak,
+            parts=found.parts,
+            largest=found.largest,
+            at=self._event(found.at) if found.at >= 0 else None,
         )
 
     def _event(self, index: int, *, leaving: bool = False) -> Event:
-        storage, source, target = self.moves[index]
+        storage, source, target = self.section.moves[index]
         facts = self.recording.facts[storage]
-        size = self.sizes[storage]
+        size = self.changes[storage]
         told = tell(facts, leaving=leaving, moved=source >= 0 and target >= 0)
         where = moment(self.section, several=self.several)
         return Event(
@@ -121,7 +103,7 @@ class Sized:
     several micro-batches.
     """
 
-    __slots__ = ("_outside", "recording", "repeats", "several", "sizes")
+    __slots__ = ("_changes", "_outside", "recording", "repeats", "several", "sizes")
 
     def __init__(
         self,
@@ -135,6 +117,7 @@ class Sized:
         self.sizes = sizes
         self.repeats = repeats
         self.several = several
+        self._changes = signed(sizes)
         self._outside: Sequence[int] | None = None
 
     def _times(self, part: PartOf) -> int:
@@ -162,7 +145,7 @@ class Sized:
 
     def _nodes(self, section: Section) -> list[Node]:
         name, index = section.part
-        strip = self._strip(section, section.moves)
+        strip = self._strip(section)
         if name not in self.repeats:
             return [strip]
         count, times = self.repeats[name], self._times(section.part)
@@ -171,11 +154,9 @@ class Sized:
         first, step = (before + 1, 1) if section.phase == "forward" else (before + times, -1)
         if times == 1:
             return [self._repeat(strip, name, 1, first, step)]
-        # What all share may be released by the repeated part: it is, once, by the last of them.
-        own = tuple(move for move in section.moves if not self._releases_shared(name, move))
-        if len(own) == len(section.moves):
+        if section.before_last is None:
             return [self._repeat(strip, name, times, first, step)]
-        others = self._strip(section, own)
+        others = self._strip(section.before_last)
         last = first + step * (times - 1)
         return [
             self._repeat(others, name, times - 1, first, step),
@@ -185,16 +166,12 @@ class Sized:
     def _repeat(self, strip: RecordedStrip, name: str, count: int, first: int, step: int) -> Repeat:
         return Repeat(count=count, child=strip, counters=(Counter(name, first, step),))
 
-    def _releases_shared(self, name: str, move: Move) -> bool:
-        storage, source, target = move
-        made_in = self.recording.facts[storage].part[0]
-        return source >= 0 and target < 0 and made_in == "embedding" and name == "layer"
+    def _strip(self, section: Section) -> RecordedStrip:
+        outside = section.part[0] not in self.repeats
+        changes = self._changes_outside() if outside else self._changes
+        return RecordedStrip(self.recording, section, changes, several=self.several)
 
-    def _strip(self, section: Section, moves: Sequence[Move]) -> RecordedStrip:
-        sizes = self._sizes_outside() if section.part[0] not in self.repeats else self.sizes
-        return RecordedStrip(self.recording, section, moves, sizes, several=self.several)
-
-    def _sizes_outside(self) -> Sequence[int]:
+    def _changes_outside(self) -> Sequence[int]:
         """The sizes as the parts meet them that are not repeated themselves.
 
         What a repeated part leaves to be released elsewhere is there as many times as the part.
@@ -203,5 +180,5 @@ class Sized:
             sizes = list(self.sizes)
             for storage in self.recording.leaving:
                 sizes[storage] *= self._times(self.recording.facts[storage].part)
-            self._outside = sizes
+            self._outside = signed(sizes)
         return self._outside

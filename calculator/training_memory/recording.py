@@ -14,11 +14,9 @@ from .blocks.causal_lm import CausalLM
 from .blocks.sizes import ROWS
 from .categories import Category
 from .formula import Formula
-from .records import dataclass
+from .records import dataclass, field
+from .running import Move, Running
 from .structure import Structure
-
-#: A storage, the category it leaves and the one it comes to, by place; −1 is neither.
-Move = tuple[int, int, int]
 
 #: Of what repeats (layers, chunks of the loss, micro-batches) so many are recorded: a first and a
 #: last, since what all share comes and goes with them, and one between that is repeated. Of the
@@ -31,12 +29,18 @@ MOST_MICRO_BATCHES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of the step, such as the forward pass of a layer: its moves in order."""
+    """A part of the step, such as the forward pass of a layer: its moves in order.
+
+    ``before_last`` are the same moves for all but the last of what the part stands for, where the
+    last releases what all of them share (a mask, rotary tables); None where nothing is.
+    """
 
     micro_batch: int
     phase: str
     part: PartOf
     moves: tuple[Move, ...]
+    running: Running = field(compare=False)
+    before_last: Section | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +93,7 @@ def record(
 def of_memory(memory: Memory, starts: Sequence[int] = (0,)) -> Recording:
     """The recording of what a memory was asked for; micro-batches begin at the marks ``starts``."""
     places: dict[Formula, int] = {}
-    formula_of = tuple(places.setdefault(facts.bytes, len(places)) for facts in memory.facts)
+    formula_of = tuple(_places(memory.facts, places))
     sections = _sections(memory, starts)
     return Recording(
         sections=sections,
@@ -98,6 +102,17 @@ def of_memory(memory: Memory, starts: Sequence[int] = (0,)) -> Recording:
         formula_of=formula_of,
         leaving=tuple(sorted(set(_leaving(sections, memory.facts)))),
     )
+
+
+def _places(facts: Sequence[Facts], places: dict[Formula, int]) -> Iterator[int]:
+    """Each storage's formula by its place among the different ones, which go into ``places``."""
+    # Most storages share the very object that counts their numbers: it is multiplied but once.
+    known: dict[tuple[int, str], int] = {}
+    for one in facts:
+        key = (id(one.numel), one.dtype)
+        if key not in known:
+            known[key] = places.setdefault(one.bytes, len(places))
+        yield known[key]
 
 
 def _leaving(sections: Sequence[Section], facts: Sequence[Facts]) -> Iterator[int]:
@@ -135,8 +150,37 @@ def _sections(memory: Memory, starts: Sequence[int]) -> tuple[Section, ...]:
         if place in starts[1:]:
             turn += 1
         moves = tuple(_move(entry) for entry in memory.entries[begin : marks[place + 1][0]])
-        found.append(Section(micro_batch=turn, phase=phase, part=part, moves=moves))
+        found.append(_section(memory, turn, phase, part, moves))
     return tuple(found)
+
+
+def _section(
+    memory: Memory, turn: int, phase: str, part: PartOf, moves: tuple[Move, ...]
+) -> Section:
+    before_last = None
+    if part == ("layer", REPEATED):
+        own = tuple(move for move in moves if not _releases_shared(memory, move))
+        if len(own) < len(moves):
+            before_last = Section(
+                micro_batch=turn,
+                phase=phase,
+                part=part,
+                moves=own,
+                running=Running(own, len(memory.facts)),
+            )
+    return Section(
+        micro_batch=turn,
+        phase=phase,
+        part=part,
+        moves=moves,
+        running=Running(moves, len(memory.facts)),
+        before_last=before_last,
+    )
+
+
+def _releases_shared(memory: Memory, move: Move) -> bool:
+    storage, source, target = move
+    return source >= 0 and target < 0 and memory.facts[storage].part[0] == "embedding"
 
 
 def _move(entry: Entry) -> Move:

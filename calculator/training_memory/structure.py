@@ -49,7 +49,6 @@ class Structure:
     final_norm: bool
     qk_norm: str
     activation: str
-    partly_rotated: bool
     experts: bool
     shared_experts: bool
     caps_scores: bool
@@ -134,7 +133,6 @@ def structure_of(
         final_norm=model.final_norm,
         qk_norm=str(model.qk_norm),
         activation=str(model.activation),
-        partly_rotated=_rotated_features(model) != model.head_dim,
         experts=model.experts > 0,
         shared_experts=model.shared_experts > 0,
         caps_scores=family == "gemma2",
@@ -183,10 +181,6 @@ def fused_chunk_tokens(tokens: int, hidden: int, vocabulary: int) -> int:
     return min(1 << (wanted - 1).bit_length(), tokens)
 
 
-def _rotated_features(model: Model) -> int:
-    return model.head_dim
-
-
 def repeats_of(
     model: Model, *, sequence: int, micro_batch: int, loss: str = "full"
 ) -> dict[str, int]:
@@ -215,7 +209,6 @@ def values_of(
         "f": model.expert_ffn if model.experts else model.ffn,
         "V": model.vocabulary,
         "P": model.positions,
-        "o": _rotated_features(model),
         "w": _up(sequence, 32),
         "u": _up(sequence, 128),
         "y": _up(model.head_dim, 32 if model.head_dim <= 128 else 64),

@@ -20,8 +20,8 @@ from .shared import Shared
 def attention(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: Shared) -> Attended:
     """Self-attention, with one norm of all heads' queries and one of all keys."""
     with tape.module("attention"):
-        q = olmo_norm(tape, straight(tape, x, w, structure, "query"), w("query norm", "a", "e"))
-        k = olmo_norm(tape, straight(tape, x, w, structure, "key"), w("key norm", "g", "e"))
+        q = _projected_and_normed(tape, x, w, structure, "query", "a")
+        k = _projected_and_normed(tape, x, w, structure, "key", "g")
         v = straight(tape, x, w, structure, "value")
         one = structure.one_key_head
         q = op.heads(tape, q)
@@ -29,6 +29,14 @@ def attention(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: S
         q, k = _both_rotated(tape, q, k, shared)
         context, weights = attend(tape, q, k, v, structure, shared.held)
         return projected_back(tape, context, w, structure), weights
+
+
+def _projected_and_normed(
+    tape: Tape, x: Tensor, w: Weights, structure: Structure, name: str, heads: str
+) -> Tensor:
+    """Queries or keys, all heads of them normalised together."""
+    made = straight(tape, x, w, structure, name)  # held until the norm's module returns
+    return olmo_norm(tape, made, w(f"{name} norm", heads, "e"))
 
 
 def _both_rotated(tape: Tape, q: Tensor, k: Tensor, shared: Shared) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,7 @@ def attention(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: S
         one = structure.one_key_head
         q = op.heads(tape, q)
         k, v = op.heads(tape, k, one=one), op.heads(tape, v, one=one)
-        q, k = _both_rotated(tape, q, k, structure, shared)
+        q, k = _both_rotated(tape, q, k, shared)
         context, weights = attend(tape, q, k, v, structure, shared.held)
         return projected_back(tape, context, w, structure), weights
 
@@ -43,26 +43,20 @@ def attention(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: S
 _HEADS = (symbol("a") + 2 * symbol("g")) * symbol("e") * symbol("h")
 
 
-def _both_rotated(
-    tape: Tape, q: Tensor, k: Tensor, structure: Structure, shared: Shared
-) -> tuple[Tensor, Tensor]:
+def _both_rotated(tape: Tape, q: Tensor, k: Tensor, shared: Shared) -> tuple[Tensor, Tensor]:
     """``apply_rotary_pos_emb``: the first features are rotated and joined with the others."""
-    q_turning, q_passed = _divided(tape, q, structure)
-    k_turning, k_passed = _divided(tape, k, structure)
+    q_turning, q_passed = _divided(tape, q)
+    k_turning, k_passed = _divided(tape, k)
     assert shared.turn is not None
     q = op.joined(tape, [rotated(tape, q_turning, shared.turn), q_passed], "queries")
     k = op.joined(tape, [rotated(tape, k_turning, shared.turn), k_passed], "keys")
     return q, k
 
 
-def _divided(tape: Tape, x: Tensor, structure: Structure) -> tuple[Tensor, Tensor]:
-    """The features to rotate, and the others. A slice of all there is is a view like any other."""
-    if not structure.partly_rotated:
-        turning = op.view(tape, x)
-        return turning, op.part(tape, x, Formula())
-    numel = x.numel * symbol("o") / symbol("e")
-    turning = op.part(tape, x, numel)
-    return turning, op.part(tape, x, x.numel - numel)
+def _divided(tape: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The features to rotate, which are all of them, and the others. The first is a mere view."""
+    turning = op.view(tape, x)
+    return turning, op.part(tape, x, Formula())
 
 
 def mlp(tape: Tape, x: Tensor, w: Weights, structure: Structure) -> Tensor:

@@ -25,8 +25,8 @@ PAIRS = product(("b", "s", "s"))
 WIDE = product(("s", "b", "f"))
 #: One number for each token and vocabulary entry.
 LOGITS = product(("s", "b", "V"))
-#: Rotary tables: one number for each position and rotated feature of a head.
-ROTARY = product(("s", "o"))
+#: Rotary tables: one number for each position and feature of a head.
+ROTARY = product(("s", "e"))
 #: A causal mask shared by all sequences.
 CAUSAL = product(("s", "s"))
 #: Positions, and their embedding, shared by all sequences.

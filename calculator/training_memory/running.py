@@ -1,0 +1,81 @@
+"""Moves summed up quickly: running totals of a section, worked out by Python's own C loops.
+
+A recorded step has hundreds of moves, and its sums are wanted anew for every key that is pressed.
+So what does not depend on sizes is prepared once: which number is added at each move, in all and
+in each category.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import neg
+
+from .categories import CATEGORIES
+from .records import dataclass
+
+#: A storage, the category it leaves and the one it comes to, by place; −1 is neither.
+Move = tuple[int, int, int]
+
+
+def signed(sizes: Sequence[int]) -> list[int]:
+    """Sizes to be added, then the same to be taken away, then nothing."""
+    return [*sizes, *map(neg, sizes), 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sum:
+    """Moves summed up, relative to where they start: see :class:`.walk.Segment`.
+
+    ``at`` is the move after which the peak is first reached, −1 where nothing rises.
+    """
+
+    remains: tuple[int, ...]
+    peak: int
+    parts: tuple[int, ...]
+    largest: tuple[int, ...]
+    at: int
+
+
+class Running:
+    """Moves prepared to be summed up; ``storages`` is how many there are in all."""
+
+    __slots__ = ("_by_category", "_in_all")
+
+    def __init__(self, moves: Sequence[Move], storages: int) -> None:
+        in_all = []
+        by_category: dict[int, tuple[list[int], list[int]]] = {}
+        for index, (storage, source, target) in enumerate(moves):
+            for category, place in ((source, storages + storage), (target, storage)):
+                if category >= 0:
+                    places, indexes = by_category.setdefault(category, ([], []))
+                    places.append(place)
+                    indexes.append(index)
+            if source < 0:
+                in_all.append(storage)
+            else:
+                in_all.append(storages + storage if target < 0 else 2 * storages)
+        self._in_all = in_all
+        self._by_category = by_category
+
+    def sum(self, changes: Sequence[int]) -> Sum:
+        """The sums for sizes as :func:`signed` gives them."""
+        change = changes.__getitem__
+        totals = list(accumulate(map(change, self._in_all)))
+        peak = max(totals, default=0)
+        at = totals.index(peak) if peak > 0 else -1
+        remains, parts, largest = ([0] * len(CATEGORIES) for _ in range(3))
+        for category, (places, indexes) in self._by_category.items():
+            values = list(accumulate(map(change, places)))
+            remains[category] = values[-1]
+            largest[category] = max(0, max(values))
+            if before := bisect_right(indexes, at):
+                parts[category] = values[before - 1]
+        return Sum(
+            remains=tuple(remains),
+            peak=max(peak, 0),
+            parts=tuple(parts),
+            largest=tuple(largest),
+            at=at,
+        )

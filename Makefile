@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve site test test-fast tables check bench requirements clean distclean
+.PHONY: help serve site offline test test-fast tables check bench requirements clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ serve: site ## Build what changed and serve it at http://127.0.0.1:8000/ (PORT=â
 
 site: $(SITE_TOOLS) $(NPM_TOOLS) ## Build what changed into site/
 	@$(BIN)/python build/make_site.py
+
+offline: site ## Copies that need no server: dist/where-training-memory-goes-VERSION.zip, calculator.html
+	@mkdir -p dist && cp site/downloads/* dist/ && ls -l dist/
 
 test: $(DEV_TOOLS) $(NPM_TOOLS) $(BROWSER) site check ## Check and test everything, in a real browser too
 	$(BIN)/pytest $(PARALLEL)

@@ -14,6 +14,9 @@ from csp import CHARSET, policy, with_policy
 from keeping import link_app, name_by_hash, version_of, with_version, write_app, write_worker
 from slides import slides
 
+#: Where the site holds the copies of itself.
+DOWNLOADS = "downloads"
+
 # The theme's script reads the sitemap to know which links it may follow without leaving the page,
 # and maps each address there to where the site is served by its host alone.
 _SITEMAP_MAPPING = re.compile(
@@ -46,8 +49,9 @@ _SCROLLED = re.compile(r'<div class="table-scroll"[^>]*>(<table>.*?</table>)</di
 
 
 def pages_of(site: Path) -> list[Path]:
-    """Every page of the built site, in a fixed order."""
-    return sorted(site.rglob("*.html"))
+    """Every page of the built site, in a fixed order; what is there to download is none."""
+    apart = site / DOWNLOADS
+    return sorted(page for page in site.rglob("*.html") if not page.is_relative_to(apart))
 
 
 def drop_unneeded(site: Path) -> None:

@@ -18,6 +18,7 @@ for folder in (_ROOT / "build", _ROOT / "scripts", _ROOT / "calculator"):
 import calculator_page  # noqa: E402
 import content  # noqa: E402
 import decoder_page  # noqa: E402
+import downloads  # noqa: E402
 import expressions  # noqa: E402
 import figures  # noqa: E402
 import gpu_page  # noqa: E402
@@ -55,6 +56,7 @@ def define_env(env: Any) -> None:
         "paper_cards": content.paper_cards,
         "figure": figures.figure,
         "coefficient": figures.coefficient,
+        "downloads": downloads.downloads,
         "licenses": licenses.licenses,
         "fact": fact,
         "evidence": evidence,

@@ -6,7 +6,8 @@ The stages, each done only when something it reads has changed:
 2. snapshot: Python's memory with the calculator in it, from which a page starts;
 3. runtime: the files that run it in a page, under names that hold their hashes;
 4. tables: the committed tables are what the calculator says now;
-5. pages: MkDocs, strict, then the finishing steps, then the audit of what a browser will get.
+5. pages: MkDocs, strict, then the finishing steps and the copies to download, then the
+   audit of what a browser will get.
 
 The pages are made in a folder of their own and moved into place when whole, so that a server never
 shows half a site and a failed build leaves the last good one.
@@ -27,6 +28,7 @@ from mkdocs.config import load_config
 import decoder_package
 import make_tables
 from audit import audit
+from downloads import make_downloads
 from finish import finish, finish_keeping
 from keeping import WORKER
 from licenses import write_texts
@@ -93,12 +95,13 @@ def _make_pages() -> None:
     shutil.copytree(
         WEB,
         NEXT / "assets" / "calculator",
-        ignore=shutil.ignore_patterns("*.json", "*.d.ts", WORKER),
+        ignore=shutil.ignore_patterns("*.json", "*.d.ts", WORKER, "carried*.js", "alone.js"),
     )
     write_texts(NEXT)
     address = public_address()
     base = urlsplit(address).path.rstrip("/") + "/"
     finish(NEXT, base=base, canonical=bool(address))
+    make_downloads(NEXT)
     finish_keeping(NEXT, *site_words(), base=base)
     if wrong := audit(NEXT, base):
         listed = "\n".join(f"- {one}" for one in wrong)

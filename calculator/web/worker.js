@@ -36,6 +36,9 @@ const WASM = "application/wasm";
 /** The scope in which Pyodide's loader leaves the function that makes its module. @type {any} */
 const scope = self;
 
+/** Imports a module; in a copy of the site without a server, carried-worker.js does. */
+const bring = scope.bring ?? ((/** @type {string} */ address) => import(address));
+
 /** Pyodide's own object, which carries no types. @type {any} */
 let python;
 
@@ -99,8 +102,8 @@ function start(options) {
   const { pyodide, library, snapshot } = options;
   // 1. Begin every download now: Pyodide itself would ask for one after the other.
   const begun = {
-    loader: import(`${pyodide}pyodide.asm.js`),
-    pyodide: import(`${pyodide}pyodide.mjs`),
+    loader: bring(`${pyodide}pyodide.asm.js`),
+    pyodide: bring(`${pyodide}pyodide.mjs`),
     compiled: compile(`${pyodide}pyodide.asm.wasm`),
     memory: snapshot && memoryOf(snapshot),
     library: snapshot ? Promise.resolve(new Response(EMPTY_ZIP)) : counted(library),

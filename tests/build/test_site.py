@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from audit import audit
+from finish import pages_of
 from places import BUILD, GENERATED, ROOT, page_path, page_sources
 
 pytestmark = pytest.mark.site
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.site
 def pages(built_site):
     return {
         page.relative_to(built_site).as_posix(): page.read_text(encoding="utf-8")
-        for page in built_site.rglob("*.html")
+        for page in pages_of(built_site)
     }
 
 

@@ -1,0 +1,121 @@
+"""Copies of the site that need no server: links that name files, one script, their own policy."""
+
+import json
+import zipfile
+
+import pytest
+
+from audit import _Page
+from csp import inline_scripts, source_hash
+from downloads import zip_name
+from offline import make_zip, packed, page_of_copy, policy_of_copy
+from one_file import one_file
+
+THEME = '<script src="../assets/javascripts/bundle.1.min.js"></script>'
+PAGE = (
+    '<html lang="en"><head><meta charset="utf-8">'
+    '<meta name="tm-version" content="1"><link rel="manifest" href="../manifest.webmanifest">'
+    '<link rel="modulepreload" href="../assets/0123456789ab/calculator/near.js">'
+    '<script type="module" async src="../assets/0123456789ab/calculator/early.js"></script></head>'
+    '<script id="__config" type="application/json">'
+    '{"base": "..", "features": ["navigation.instant", "navigation.top"]}</script>'
+    '<a href="../">up</a><a href="..">up</a><a href="#x">here</a><a href="../other/#y">there</a>'
+    '<a href="../table.csv">table</a><a href="https://arxiv.org/">far</a>'
+    '<a href="../downloads/site.zip">zip</a>'
+    f'{THEME}<script src="../assets/0123456789ab/calculator/calculator.js" type="module"></script>'
+)
+
+
+@pytest.fixture
+def copy(tmp_path):
+    for name in ("index.html", "page/index.html", "other/index.html", "table.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+@pytest.fixture
+def page(copy):
+    return page_of_copy(PAGE, copy / "page" / "index.html", copy)
+
+
+def test_links_name_the_files_that_they_lead_to(page):
+    for address in (
+        "../index.html", "#x", "../other/index.html#y", "../table.csv", "https://arxiv.org/",
+    ):  # fmt: skip
+        assert f'href="{address}"' in page
+    assert page.count('href="../index.html"') == 2
+    assert '<a data-elsewhere="">zip</a>' in page
+
+
+def test_no_module_is_left_and_one_script_stands_for_all(page):
+    assert "module" not in page
+    assert "manifest" not in page
+    assert "tm-version" not in page
+    first, theme, last = (
+        page.index(name) for name in ("assets/carried/carried.js", "bundle.1.min.js", "site.js")
+    )
+    assert first < theme < last
+    assert '<html data-root="../" data-own="assets/0123456789ab/calculator/" lang="en"' in page
+
+
+def test_the_theme_does_not_follow_links_within_the_page(page):
+    assert '"features": ["navigation.top"]' in page
+
+
+def test_a_page_without_the_theme_stops_the_build(copy):
+    with pytest.raises(ValueError, match="theme's script"):
+        page_of_copy(PAGE.replace(THEME, ""), copy / "page" / "index.html", copy)
+
+
+def test_the_policy_names_every_inline_script_and_no_host():
+    policy = policy_of_copy(["<script>a()</script>", "<script src=x></script>"])
+    assert source_hash("a()") in policy
+    assert "http" not in policy
+    assert policy.startswith("default-src 'none'")
+
+
+def test_a_zip_is_the_same_bytes_from_the_same_files(copy, tmp_path_factory):
+    one, other = (make_zip(copy, tmp_path_factory.mktemp("zip"), "1.2") for _ in range(2))
+    assert one.read_bytes() == other.read_bytes()
+    with zipfile.ZipFile(one) as zipped:
+        assert {name.split("/")[0] for name in zipped.namelist()} == {one.stem}
+    assert packed(b"text") == packed(b"text")
+
+
+@pytest.mark.site
+def test_the_zip_holds_every_page_and_is_small_enough(built_site):
+    file = built_site / "downloads" / zip_name()
+    assert file.stat().st_size <= 16_000_000
+    with zipfile.ZipFile(file) as zipped:
+        names = {name.partition("/")[2]: name for name in zipped.namelist()}
+        pages = {
+            path.relative_to(built_site).as_posix()
+            for path in built_site.rglob("*.html")
+            if path.parent.name != "downloads" and path.name != "404.html"
+        }
+        assert pages <= set(names)
+        assert "search/search_index.js" in names
+        index = zipped.read(names["search/search_index.js"]).decode().removeprefix("var __index=")
+        for doc in json.loads(index)["docs"]:
+            assert doc["location"].partition("#")[0] in names
+        for name in pages:
+            found = _Page()
+            found.feed(zipped.read(names[name]).decode())
+            for address in found.fetched:
+                assert not address.startswith(("http:", "https:", "/")), (name, address)
+
+
+@pytest.mark.site
+def test_the_one_file_fetches_nothing(built_site):
+    text = one_file(built_site)
+    assert text == (built_site / "downloads" / "calculator.html").read_text(encoding="utf-8")
+    found = _Page()
+    found.feed(text)
+    assert not [address for address in found.fetched if not address.startswith("data:")]
+    policy = text.partition('content-security-policy" content="')[2].partition('"')[0]
+    for script in inline_scripts(text):
+        if "atob" in script or "SITE_MODULE" in script:
+            assert source_hash(script) in policy
+    assert "Pyodide" in text
+    assert "MPL-2.0" in text

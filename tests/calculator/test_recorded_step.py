@@ -14,6 +14,7 @@ from training_memory.derivation import derive
 from training_memory.estimate import Estimate, estimate
 from training_memory.recipe import RECIPES
 from training_memory.recorded_step import held_rows
+from training_memory.render.answer import described
 from training_memory.run import Optimizer, Run
 from training_memory.walk import by_category, walk_expanded
 from training_memory.web import answer
@@ -127,3 +128,14 @@ def test_the_page_answers():
     assert found["ok"]
     assert found["summaries"]["implementation"] == "torchtitan"
     assert "as torchtitan runs it" in found["html"]["answer"]
+
+
+@pytest.mark.parametrize("optimizer", list(Optimizer))
+def test_the_answer_names_the_optimizer_that_runs(optimizer):
+    said = described(Run.from_json({"implementation": "huggingface", "optimizer": optimizer}))
+    words = {"adamw": "Adam", "sgd-momentum": "momentum SGD", "adafactor": "Adafactor"} | {
+        "adafactor-hf": "Adafactor (transformers)",
+        "muon": "Muon",
+        "adamw-8bit": "8-bit Adam",
+    }
+    assert f"mixed-precision {words[optimizer]}, " in said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..blocks.ledger import Recompute
 from ..estimate import Estimate
 from ..layout import Layout
-from ..run import Implementation, Run
+from ..run import Implementation, Optimizer, Run
 from ..units import ratio, show_bytes
 
 #: What a run does about recomputation, in words that follow its model and batch.
@@ -16,6 +16,14 @@ RECOMPUTED = {
     Recompute.MATMULS: "all but the products with weights recomputed",
 }
 
+#: What stands where a recipe's name says Adam.
+INSTEAD_OF_ADAM = {
+    Optimizer.SGD_MOMENTUM: "momentum SGD",
+    Optimizer.ADAFACTOR: "Adafactor",
+    Optimizer.ADAFACTOR_HF: "Adafactor (transformers)",
+    Optimizer.MUON: "Muon",
+    Optimizer.ADAMW_8BIT: "8-bit Adam",
+}
 
 #: Whose step it is, where it is not the textbook's.
 BY = {
@@ -52,12 +60,17 @@ def _sequences(run: Run) -> str:
     return f"{each} in each of {run.micro_batches:,} micro-batches"
 
 
+def trained_with(run: Run) -> str:
+    """The recipe by name, with the optimizer that takes the place of its Adam."""
+    return run.recipe.name.replace("Adam", INSTEAD_OF_ADAM.get(run.optimizer, "Adam"))
+
+
 def described(run: Run) -> str:
     """The run in a line: model, tokens, batch, recipe and recomputation."""
     changed = " with another shape" if label(run) != run.model.name else ""
     return (
         f"{run.model.name}{changed} at {run.sequence:,} tokens, {_sequences(run)}, "
-        f"{run.recipe.name}, {RECOMPUTED[run.recompute]}{BY[run.implementation]}"
+        f"{trained_with(run)}, {RECOMPUTED[run.recompute]}{BY[run.implementation]}"
     )
 
 

@@ -13,6 +13,7 @@ from ..estimate import Estimate
 from ..formula import SYMBOLS
 from ..run import Implementation, Run
 from ..units import show_bytes
+from .answer import trained_with
 from .mathml import mathml
 from .sizes import Show, sizes
 from .svg import escape, swatch
@@ -95,7 +96,7 @@ def _why_none(run: Run, category: Category) -> str:
     if run.implementation is not Implementation.PAPER and category is Category.TEMPORARY:
         return "none"
     reasons = {
-        Category.MASTER: f"{run.recipe.name} updates the weights themselves",
+        Category.MASTER: f"{trained_with(run)} updates the weights themselves",
         Category.RECOMPUTED: "nothing is recomputed",
         Category.LOGITS: "on the last pipeline stage",
         Category.TEMPORARY: "the textbook counts none",

@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
+from .implementations import family_of
 from .model import Model
 from .records import dataclass
-from .structure import family_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

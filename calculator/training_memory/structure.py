@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from .errors import InputError
+from .implementations import family_of
 from .model import Model
 from .records import dataclass
 
-PRECISIONS = ("fp32", "autocast", "bf16", "master", "master-fp32-grad")
-KERNELS = ("eager", "flash", "efficient", "math")
+__all__ = [
+    "CHUNK_TOKENS",
+    "Structure",
+    "chunk_sizes",
+    "computes_in",
+    "family_of",
+    "fused_chunk_tokens",
+    "repeats_of",
+    "structure_of",
+    "values_of",
+]
 
 #: Tokens whose logits the chunked loss holds at once.
 CHUNK_TOKENS = 1024
@@ -55,38 +64,6 @@ class Structure:
     caps_logits: bool
     two_kinds: bool
     scratch: bool
-
-
-def family_of(model: Model, implementation: str) -> str:
-    """Which of an implementation's classes builds the model.
-
-    Raises :class:`InputError` where none of those that are followed does.
-    """
-    if implementation == "paper":
-        return "classic-gpt"
-    if implementation == "torchtitan":
-        return "plain-llama"
-    found = _HUGGING_FACE.get(model.family)
-    if model.family == "gemma":
-        found = "gemma3" if model.qk_norm == "head" else "gemma2"
-    if found is None or model.latent or (model.experts and model.family not in _MIXTURES):
-        allowed = f"paper for {model.name}; of Hugging Face's models those of the families " + (
-            ", ".join(sorted({*_HUGGING_FACE, "gemma"}))
-        )
-        raise InputError("implementation", implementation, allowed)
-    return found
-
-
-_HUGGING_FACE = {
-    "gpt": "gpt2",
-    "llama": "llama",
-    "mistral": "llama",
-    "mixtral": "llama",
-    "qwen": "llama",
-    "phi": "phi3",
-    "olmo": "olmo2",
-}
-_MIXTURES = ("mixtral",)
 
 
 def structure_of(

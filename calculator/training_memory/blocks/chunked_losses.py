@@ -81,12 +81,11 @@ def _logits(
     structure: Structure,
     numel: Formula,
 ) -> Tensor:
-    return op.cast(
-        tape,
-        _capped(tape, op.linear(tape, rows, head, numel, "logits", bias), structure),
-        "fp32",
-        "logits in fp32",
-    )
+    def of_head() -> Tensor:
+        with tape.module("head"):
+            return op.linear(tape, rows, head, numel, "logits", bias)
+
+    return op.cast(tape, _capped(tape, of_head(), structure), "fp32", "logits in fp32")
 
 
 def _capped(tape: Tape, logits: Tensor, structure: Structure) -> Tensor:

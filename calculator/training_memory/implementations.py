@@ -1,0 +1,112 @@
+"""Which models an implementation has, and which of its classes builds one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from .errors import InputError
+from .model import Model
+
+#: Hugging Face's class for each family of the catalog; Gemma has two.
+_HUGGING_FACE: Mapping[str, str] = {
+    "gpt": "gpt2",
+    "llama": "llama",
+    "mistral": "llama",
+    "mixtral": "llama",
+    "qwen": "llama",
+    "gemma": "gemma2",
+    "phi": "phi3",
+    "olmo": "olmo2",
+}
+
+_CLASSIC = {
+    "norm": "layernorm",
+    "norm_bias": True,
+    "norms_per_layer": 2,
+    "post_norm": False,
+    "qk_norm": "none",
+    "gated": False,
+    "experts": 0,
+    "qkv_bias": True,
+    "output_bias": True,
+    "mlp_bias": True,
+    "head_bias": False,
+    "final_norm": True,
+}
+_MODERN = {
+    "norm": "rmsnorm",
+    "norms_per_layer": 2,
+    "post_norm": False,
+    "gated": True,
+    "experts": 0,
+    "head_bias": False,
+    "final_norm": True,
+    "positions": 0,
+}
+_NO_BIAS = {"qkv_bias": False, "output_bias": False, "mlp_bias": False}
+#: What each class has, whatever a shape says.
+_HAS: Mapping[str, Mapping[str, object]] = {
+    "gpt2": _CLASSIC,
+    "classic-gpt": {**_CLASSIC, "tied": True},
+    "llama": {key: value for key, value in _MODERN.items() if key != "experts"},
+    "olmo2": {**_MODERN, **_NO_BIAS, "post_norm": True, "qk_norm": "full"},
+    "gemma2": {**_MODERN, **_NO_BIAS, "norms_per_layer": 4, "qk_norm": "none"},
+    "gemma3": {**_MODERN, **_NO_BIAS, "norms_per_layer": 4, "qk_norm": "head"},
+    "phi3": {**_MODERN, **_NO_BIAS, "qk_norm": "none"},
+    "plain-llama": {**_MODERN, **_NO_BIAS, "qk_norm": "none"},
+}
+
+
+def family_of(model: Model, implementation: str) -> str:
+    """Which of an implementation's classes builds the model.
+
+    Raises :class:`InputError` where none of those that are followed does, with the first thing
+    that none of them has.
+    """
+    family = _class_for(model, implementation)
+    if family is None:
+        known = ", ".join(_HUGGING_FACE)
+        allowed = f"of Hugging Face's models, those of the families {known} are followed; use paper"
+        raise InputError("implementation", implementation, allowed)
+    for field, wanted in _misfits(model, family):
+        value = getattr(model, field)
+        allowed = f"its {family} has {field} {wanted}, and this model {value}; use paper"
+        raise InputError("implementation", implementation, allowed)
+    return family
+
+
+def _class_for(model: Model, implementation: str) -> str | None:
+    if implementation == "paper":
+        return "classic-gpt"
+    if implementation == "torchtitan":
+        return "plain-llama"
+    if model.latent:
+        return None
+    if model.family == "gemma" and model.qk_norm == "head":
+        return "gemma3"
+    return _HUGGING_FACE.get(model.family)
+
+
+def _misfits(model: Model, family: str) -> Iterator[tuple[str, str]]:
+    """Fields in which a model is not what its class would build, with what that has."""
+    for field, wanted in _HAS[family].items():
+        if getattr(model, field) != wanted:
+            yield field, str(wanted).lower()
+    if family in ("gpt2", "classic-gpt"):
+        if model.kv_heads != model.heads:
+            yield "kv_heads", f"heads ({model.heads})"
+        if model.query_width != model.hidden:
+            yield "head_dim", f"hidden / heads, and {model.hidden} features in all heads"
+        if not model.positions:
+            yield "positions", "1 or more"
+        return
+    if model.head_dim % 2:
+        yield "head_dim", "an even number, since it rotates pairs"
+    if family == "llama":
+        # Mixtral alone of the mixtures is followed; Qwen3 alone has norms of heads.
+        if model.experts and (model.family != "mixtral" or model.shared_experts):
+            yield "experts", "0 in this family"
+        if model.experts and model.dense_layers:
+            yield "dense_layers", "0"
+        if model.qk_norm not in ("none", "head"):
+            yield "qk_norm", "none or head"

@@ -1,0 +1,172 @@
+"""Traced training steps, and the same steps as the calculator records them, for tests."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training_memory import catalog
+from training_memory.events import Counter, Group, Node, Repeat
+from training_memory.held import held
+from training_memory.model import Model
+from training_memory.recorded import Sized, sizes_of
+from training_memory.recording import Recording, recording_of
+from training_memory.stepping import step
+from training_memory.structure import Structure, repeats_of, structure_of, values_of
+from training_memory.walk import walk
+
+TRACES = Path(__file__).parents[1] / "docs" / "data" / "traces"
+DATA = Path(__file__).parent / "calculator" / "data"
+
+Row = Mapping[str, Any]
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    """The rows of one of the recorded tables."""
+    with (TRACES / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def steps_of(name: str) -> list[dict[str, Any]]:
+    """The steps of one of the files beside the tests, each with what all of them share."""
+    found = json.loads((DATA / name).read_text(encoding="utf-8"))
+    return [{**found["all"], **row} for row in found["rows"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Highest:
+    """The highest point of a phase: bytes, where, and at which layer, if at one."""
+
+    bytes: int
+    moment: str
+    layer: int | None
+
+
+class Case:
+    """A traced row as the calculator sees it."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        shape = dict(pair.split("=") for pair in row["shape"].split())
+        self.model: Model = catalog.with_shape(catalog.get(row["model"]), shape)
+        self.sequence = int(row["sequence"])
+        self.micro_batch = int(row["micro_batch"])
+        self.loss = row.get("loss", "full")
+        self.micro_batches = int(row.get("micro_batches", 1))
+
+    @property
+    def structure(self) -> Structure:
+        """The order of its events."""
+        row = self.row
+        return structure_of(
+            self.model,
+            sequence=self.sequence,
+            micro_batch=self.micro_batch,
+            micro_batches=self.micro_batches,
+            implementation=row["implementation"],
+            precision=row["precision"],
+            attention=row["attention"],
+            recompute=row.get("recompute", "none"),
+            loss=self.loss,
+            hold_logits=row.get("hold_logits") == "yes",
+        )
+
+    @property
+    def repeats(self) -> dict[str, int]:
+        """How many layers there are, and chunks of the loss."""
+        return repeats_of(
+            self.model, sequence=self.sequence, micro_batch=self.micro_batch, loss=self.loss
+        )
+
+    @property
+    def values(self) -> dict[str, int]:
+        """Its numbers by their symbols."""
+        return values_of(
+            self.model, sequence=self.sequence, micro_batch=self.micro_batch, loss=self.loss
+        )
+
+    @property
+    def recording(self) -> Recording:
+        """The recording that serves it."""
+        return recording_of(self.structure, self.repeats)
+
+    @property
+    def sized(self) -> Sized:
+        """The recording with its sizes."""
+        recording = self.recording
+        return Sized(
+            recording=recording,
+            sizes=sizes_of(recording, self.values),
+            repeats=self.repeats,
+            several=self.micro_batches > 1,
+        )
+
+    @property
+    def held(self) -> int:
+        """What stays between steps, the batch aside."""
+        row = self.row
+        return sum(
+            one.bytes
+            for one in held(
+                self.model,
+                implementation=row["implementation"],
+                precision=row["precision"],
+                optimizer=row["optimizer"],
+            )
+        )
+
+    @property
+    def step(self) -> Group:
+        """Clipping and the optimizer's step."""
+        row = self.row
+        return step(
+            self.model,
+            implementation=row["implementation"],
+            precision=row["precision"],
+            optimizer=row["optimizer"],
+            clip=row["clip"] == "yes",
+        )
+
+    def passes(self) -> Iterator[tuple[str, Node]]:
+        """Every forward and backward pass in order, further micro-batches each by itself."""
+        sized = self.sized
+        for turn in range(self.micro_batches):
+            yield from zip(("forward", "backward"), sized.micro_batch(min(turn, 1)), strict=True)
+
+    def highest(self) -> dict[str, Highest]:
+        """The highest point of each phase."""
+        parts = (*self.passes(), *(("step", node) for node in self.step.children))
+        return _highest(self.held, parts)
+
+
+def whole(case: Case) -> Group:
+    """All passes as one tree, as a step has them."""
+    times = [1] if case.micro_batches == 1 else [1, case.micro_batches - 1]
+    nodes = tuple(
+        Repeat(
+            count=count,
+            child=Group(label="a micro-batch", children=case.sized.micro_batch(turn)),
+            counters=(Counter("forward", 1 + turn), Counter("backward", 1 + turn)),
+        )
+        for turn, count in enumerate(times)
+    )
+    return Group(label="forward and backward", children=nodes)
+
+
+def _highest(start: int, parts: tuple[tuple[str, Node], ...]) -> dict[str, Highest]:
+    found: dict[str, Highest] = {}
+    total = start
+    for phase, node in parts:
+        found.setdefault(phase, Highest(total, f"the start of the {phase}", None))
+        segment = walk(node)
+        if segment.at is not None:
+            here = "clip" if segment.at.moment.startswith("in clipping") else phase
+            peak = total + segment.peak
+            if here not in found or peak > found[here].bytes:
+                found[here] = Highest(peak, segment.at.moment, segment.counters.get("layer"))
+        total += sum(segment.remains)
+    return found

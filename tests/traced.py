@@ -49,8 +49,10 @@ class Highest:
 class Case:
     """A traced row as the calculator sees it."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: Row, *, scratch: bool = False) -> None:
         self.row = row
+        #: Whether what attention's kernel holds inside itself counts as well.
+        self.scratch = scratch
         shape = dict(pair.split("=") for pair in row["shape"].split())
         self.model: Model = catalog.with_shape(catalog.get(row["model"]), shape)
         self.sequence = int(row["sequence"])
@@ -73,6 +75,7 @@ class Case:
             recompute=row.get("recompute", "none"),
             loss=self.loss,
             hold_logits=row.get("hold_logits") == "yes",
+            scratch=self.scratch,
         )
 
     @property

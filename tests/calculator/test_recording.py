@@ -17,7 +17,6 @@ from training_memory.layouts import layout_of
 from training_memory.recorded import rounded, sizes_of
 from training_memory.recording import MOST, Recording, record, recording_of
 from training_memory.running import Running, signed
-from training_memory.structure import Structure, structure_of
 from training_memory.walk import walk, walk_expanded
 
 #: A small shape for every family, so that vocabulary and layers both matter.
@@ -116,12 +115,14 @@ def test_three_layers_stand_for_any_number(family, layers, recompute):
         )
 
 
+@pytest.mark.slow
 @given(cases())
 @settings(max_examples=40)
 def test_a_recording_composes_to_any_run(one):
     composed_and_whole(one)
 
 
+@pytest.mark.slow
 @given(cases())
 @settings(max_examples=25)
 def test_the_walk_is_every_event_played(one):
@@ -135,6 +136,7 @@ def test_the_walk_is_every_event_played(one):
     )
 
 
+@pytest.mark.slow
 @given(cases())
 @settings(max_examples=40)
 def test_only_gradients_the_batch_and_held_logits_are_left(one):
@@ -245,34 +247,6 @@ def test_a_structure_tells_kernels_apart():
     assert kernel("gpt2", "fp32") == "efficient"
     assert kernel("llama", "bf16", "eager") == "eager"
     assert kernel("gemma2", "bf16") == "eager"
-
-
-def test_attentions_scratch_memory_counts_where_it_is_asked_for():
-    one = case("llama", sequence=2048)
-    without = walk(whole(one)).peak
-    structure = one.structure
-    with_scratch = _with_scratch(one)
-    assert with_scratch.scratch
-    assert not structure.scratch
-    recording = recording_of(with_scratch, one.repeats)
-    peak = played(recording, sizes_of(recording, one.values))[0]
-    assert isinstance(peak, int)
-    assert peak >= without
-    added = {facts.name for facts in recording.facts} - {
-        facts.name for facts in one.recording.facts
-    }
-    assert "sum of the queries' gradient" in added
-
-
-def _with_scratch(one: Case) -> Structure:
-    return structure_of(
-        one.model,
-        sequence=one.sequence,
-        micro_batch=one.micro_batch,
-        implementation="huggingface",
-        precision="bf16",
-        scratch=True,
-    )
 
 
 def test_a_fact_has_its_size_in_symbols():

@@ -23,6 +23,7 @@ for _tensor in rows_of("block-tensors.csv"):
 def test_there_are_rows_to_be_held_against():
     assert len(STEPS) >= 200
     assert len(BLOCKS) >= 170
+    assert WITH_SCRATCH
 
 
 @pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
@@ -39,6 +40,20 @@ def test_every_phase_peaks_where_and_as_high_as_in_pytorch(row):
         assert {"clip": "clipping", "step": "optimizer's step"}.get(place, place) in ours.moment
         if traced["layer"]:
             assert ours.layer == int(traced["layer"]) + 1
+
+
+WITH_SCRATCH = [
+    row
+    for row in STEPS
+    if any(one["with_workspace_bytes"] != one["bytes"] for one in PEAKS[row["step"]].values())
+]
+
+
+@pytest.mark.parametrize("row", WITH_SCRATCH, ids=lambda row: row["step"])
+def test_attentions_scratch_memory_is_counted_where_it_is_asked_for(row):
+    found = Case(row, scratch=True).highest()
+    for phase, traced in PEAKS[row["step"]].items():
+        assert found[phase].bytes == int(traced["with_workspace_bytes"]), phase
 
 
 @pytest.mark.parametrize(

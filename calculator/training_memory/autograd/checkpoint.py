@@ -47,6 +47,18 @@ class Frame:
         #: Of each operation that a policy was asked about, in order: its outputs, if kept.
         self.cached: list[list[Tensor] | None] = []
 
+    def placeholder(self) -> Holder:
+        """What a node saves in the first run."""
+        self.saved += 1
+        return Holder(self, self.saved - 1)
+
+    def bring_back(self, tensor: Tensor | None) -> None:
+        """Take what the second run saves; raises once that is all that the first run saved."""
+        assert self.recomputed is not None
+        self.recomputed.append(tensor)
+        if len(self.recomputed) == self.saved:
+            raise Enough
+
 
 class Holder:
     """Stands in a node for a tensor that a checkpoint did not keep."""
@@ -58,5 +70,5 @@ class Holder:
         self.index = index
 
 
-class EnoughException(Exception):  # noqa: N818  # not an error: all that was needed is there again
+class Enough(Exception):  # noqa: N818  # not an error: all that was needed is there again
     """Stops a second run once the last saved tensor is there."""

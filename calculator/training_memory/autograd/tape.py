@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ..categories import Category
 from ..formula import Formula
-from .checkpoint import EnoughException, Frame, Holder, Keeps
+from .checkpoint import Enough, Frame, Holder, Keeps
 from .memory import Memory, Use
 from .tensors import Backward, Node, Parameter, Tensor
 
@@ -88,14 +88,18 @@ class Tape(Memory):
 
     def _save(self, node: Node, saves: Sequence[Save]) -> None:
         for one, why in saves:
-            if isinstance(one, Parameter):
-                self._keep(None)
-                continue
-            kept = self._keep(one.detached())
-            node.saved.append(kept)
-            if self._frame is None and self._replay is None:
+            # A parameter is there anyway; a checkpoint counts it among what is saved all the same.
+            tensor = None if isinstance(one, Parameter) else one.detached()
+            kept: Tensor | Holder | None = tensor
+            if self._replay is not None:
+                self._replay.bring_back(tensor)
+            elif self._frame is not None:
+                kept = self._frame.placeholder()
+            elif tensor is not None:
                 use = Use(node.name, why, node.module, node.part)
-                self.facts[one.storage.number].uses.append(use)
+                self.facts[tensor.storage.number].uses.append(use)
+            if tensor is not None and kept is not None:
+                node.saved.append(kept)
 
     # -- checkpointing -------------------------------------------------------------------------
 
@@ -131,21 +135,6 @@ class Tape(Memory):
                 self.facts[one.storage.number].uses.append(use)
         return made
 
-    def _keep(self, tensor: Tensor | None) -> Tensor | Holder:
-        if self._replay is not None:
-            return self._bring_back(self._replay, tensor)
-        if self._frame is not None:
-            self._frame.saved += 1
-            return Holder(self._frame, self._frame.saved - 1)
-        return tensor  # type: ignore[return-value]  # a parameter's place is not looked at again
-
-    def _bring_back(self, frame: Frame, tensor: Tensor | None) -> Tensor:
-        assert frame.recomputed is not None
-        frame.recomputed.append(tensor)
-        if len(frame.recomputed) == frame.saved:
-            raise EnoughException
-        return tensor  # type: ignore[return-value]
-
     def unpack(self, saved: Tensor | Holder) -> Tensor:
         """A saved tensor; where a checkpoint kept a placeholder, its region runs again first."""
         if isinstance(saved, Tensor):
@@ -166,7 +155,7 @@ class Tape(Memory):
         with self.as_category(Category.RECOMPUTED):
             try:
                 frame.again()
-            except EnoughException as stop:
+            except Enough as stop:
                 # The traceback holds the region's variables; PyTorch's is gone by now as well.
                 stop.__traceback__ = None
             finally:

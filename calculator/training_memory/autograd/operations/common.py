@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...formula import Formula
 from ..tape import Tape
 from ..tensors import Grads, Tensor
 
@@ -49,8 +48,3 @@ def like(tape: Tape, x: Tensor, name: str, dtype: str | None = None) -> Tensor:
 def passed(tape: Tape, grads: Grads) -> tuple[Tensor]:
     """The backward pass of an operation whose gradient is that of its output."""
     return (only(grads),)
-
-
-def gradient_of(name: str, numel: Formula | None = None) -> str:
-    """How a gradient is called."""
-    return f"gradient of {name}"

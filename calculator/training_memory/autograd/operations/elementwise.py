@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...formula import Formula
 from ..tape import Tape
-from ..tensors import Grads, Parameter, Tensor
+from ..tensors import Backward, Grads, Parameter, Tensor
 from .common import ARGUMENT, MASK, MASKED, OUTPUT, PRODUCT, like, only, passed, promoted
 from .views import cast
 
@@ -223,7 +223,9 @@ def _from_input(tape: Tape, x: Tensor, name: str, label: str) -> Tensor:
     return z
 
 
-def _one_gradient(label: str):  # type: ignore[no-untyped-def]
+def _one_gradient(label: str) -> Backward:
+    """Going back makes one tensor like the output's gradient."""
+
     def backward(tape: Tape, grads: Grads) -> tuple[Tensor]:
         return (like(tape, only(grads), f"gradient before the {label}"),)
 

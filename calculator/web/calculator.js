@@ -198,6 +198,8 @@ class Calculator {
   #request() {
     this.#changed = true;
     clearTimeout(this.#settling);
+    // Nothing is on its way: it is answered should the reader have Python tried again.
+    if (this.#runtime.state.name === "failed") return;
     this.#section.querySelector("output")?.setAttribute("aria-busy", "true");
     if (this.#runtime.state.name === "ready") this.#ask();
     else {

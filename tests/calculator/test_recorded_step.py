@@ -15,6 +15,8 @@ from training_memory.estimate import Estimate, estimate
 from training_memory.recipe import RECIPES
 from training_memory.recorded_step import held_rows
 from training_memory.render.answer import described
+from training_memory.render.terminal import Terminal
+from training_memory.render.text import text
 from training_memory.run import Optimizer, Run
 from training_memory.walk import by_category, walk_expanded
 from training_memory.web import answer
@@ -139,3 +141,9 @@ def test_the_answer_names_the_optimizer_that_runs(optimizer):
         "adamw-8bit": "8-bit Adam",
     }
     assert f"mixed-precision {words[optimizer]}, " in said
+
+
+def test_the_recipes_bytes_a_parameter_are_said_of_adam_alone():
+    adam, muon = (text(ask(optimizer=optimizer), Terminal()) for optimizer in ("adamw", "muon"))
+    assert "(16 bytes a parameter" in adam
+    assert "bytes a parameter" not in muon

@@ -103,6 +103,14 @@ def test_where_python_cannot_start_the_page_says_so_and_stays_whole(
     expect(page.locator('.tm [name="recompute"]')).to_be_disabled()
     expect(page.locator('.tm [name="recompute"]')).to_have_value("none")
     expect(section).not_to_have_attribute("data-stale", "waiting")
+    # Nor does it wait where the address comes after the failure.
+    page.evaluate(
+        """() => new Promise((done) => {
+            addEventListener("hashchange", () => setTimeout(done), { once: true });
+            location.hash = "recompute=selective";
+        })"""
+    )
+    assert section.get_attribute("data-stale") != "waiting"
     for whole in (".tm-bar", ".tm-step", ".tm-table"):
         expect(page.locator(whole)).to_be_visible()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..categories import CATEGORIES, Category
 from ..estimate import Estimate, RankEstimate
+from ..run import Optimizer
 from ..units import GB, GIB, percent, ratio, show_bytes
 from .answer import answer, layout_words
 from .table import fitting
@@ -89,10 +90,12 @@ def _facts(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]
     """Plain facts under the table, one a line."""
     worst, gpu, room = estimate.worst, estimate.run.gpu, estimate.room_bytes
     states = show_bytes(worst.states_bytes, binary=binary)
-    each = estimate.run.recipe.bytes_per_parameter
+    if estimate.run.optimizer is Optimizer.ADAMW:  # the recipe's bytes are those with Adam
+        each = estimate.run.recipe.bytes_per_parameter
+        states += f" ({each} bytes a parameter before any splitting)"
     facts = [
         ("Peak", f"{worst.peak_bytes:,} bytes"),
-        ("States", f"{states} ({each} bytes a parameter before any splitting)"),
+        ("States", states),
         ("Parameters", f"{estimate.parameters:,}"),
     ]
     if estimate.run.layout.gpus > 1:

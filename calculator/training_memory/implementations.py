@@ -66,11 +66,11 @@ def family_of(model: Model, implementation: str) -> str:
     family = _class_for(model, implementation)
     if family is None:
         known = ", ".join(_HUGGING_FACE)
-        allowed = f"of Hugging Face's models, those of the families {known} are followed; use paper"
+        allowed = f"paper for {model.name}; of Hugging Face's models those of the families {known}"
         raise InputError("implementation", implementation, allowed)
     for field, wanted in _misfits(model, family):
-        value = getattr(model, field)
-        allowed = f"its {family} has {field} {wanted}, and this model {value}; use paper"
+        value = str(getattr(model, field)).lower()
+        allowed = f"paper for {model.name}, which has {field} {value}; a {family} has {wanted}"
         raise InputError("implementation", implementation, allowed)
     return family
 

@@ -87,11 +87,11 @@ def test_most_models_are_followed():
     ("model_id", "implementation", "what"),
     [
         ("deepseek-v3", "huggingface", "families"),
-        ("gpt2", "torchtitan", "norm rmsnorm"),
-        ("phi-3-small", "huggingface", "norm rmsnorm"),
-        ("qwen2.5-7b", "torchtitan", "qkv_bias false"),
-        ("decoder", "huggingface", "qkv_bias true"),
-        ("llama-7b", "paper", "norm layernorm"),
+        ("gpt2", "torchtitan", "norm layernorm; a plain-llama has rmsnorm"),
+        ("phi-3-small", "huggingface", "norm layernorm; a phi3 has rmsnorm"),
+        ("qwen2.5-7b", "torchtitan", "qkv_bias true; a plain-llama has false"),
+        ("decoder", "huggingface", "qkv_bias false; a gpt2 has true"),
+        ("llama-7b", "paper", "norm rmsnorm; a classic-gpt has layernorm"),
     ],
 )
 def test_what_an_implementation_has_not_is_said(model_id, implementation, what):

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode
 
-from . import catalog
+from . import catalog, switches
 from .errors import InputError, InputErrors
+from .implementations import Implementation
 from .model import SHAPE_FIELDS, checked
 from .presets import PRESETS
-from .run import DEFAULTS, SWITCHES, Implementation, Run
+from .run import DEFAULTS, Run
 from .units import parse_count
 
 #: Field by field what was set: text as typed, or values of a run.
@@ -71,7 +72,7 @@ def request(state: State) -> dict[str, object]:
     }
     if fields.get("gpu") == _NO_GPU:
         fields["gpu"] = None
-    for name in SWITCHES:
+    for name in switches.USUAL:
         if fields.get(name) == "":
             fields[name] = DEFAULTS[name]
     return {**fields, "shape": {name: state[name] for name in SHAPE_FIELDS if name in state}}
@@ -93,7 +94,7 @@ def changed(state: State, changes: Mapping[str, object]) -> dict[str, object]:
     after.update(rest)
     if rest.get("implementation") == Implementation.PAPER:
         # The textbook has none of the switches, so they go with what had them.
-        after = {name: value for name, value in after.items() if name not in SWITCHES}
+        after = {name: value for name, value in after.items() if name not in switches.USUAL}
     return after
 
 

@@ -12,9 +12,10 @@ from .blocks import paper
 from .categories import CATEGORIES, Category
 from .estimate import RankEstimate
 from .formula import Formula, product, symbol, total
+from .implementations import Implementation
 from .rank import Rank
 from .records import dataclass
-from .run import Implementation, Run
+from .run import Run
 from .step import layer_rows, logits_bytes, sharded, states, values
 
 #: Taken out of an activation formula's sum, as the paper writes it.

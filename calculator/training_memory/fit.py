@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from .blocks.ledger import Recompute
 from .errors import InputErrors
 from .estimate import Estimate, estimate
+from .implementations import Implementation
 from .records import dataclass
-from .run import Attention, Implementation, Loss, OptimizerKernel, Run
+from .run import Run
+from .switches import Attention, Loss, OptimizerKernel
 
 #: Degrees of splitting that are tried: the GPUs of one machine, by doublings.
 DEGREES = (2, 4, 8)
@@ -105,19 +107,19 @@ def _switches(run: Run) -> Iterator[_Candidate]:
             "a little more compute",
             {"recompute": str(Recompute.MATMULS)},
         )
-    if run.attention is not Attention.FLASH:
+    if run.switches.attention is not Attention.FLASH:
         yield "A fused attention kernel", "nothing", {"attention": str(Attention.FLASH)}
-    if run.optimizer_kernel is not OptimizerKernel.FUSED:
+    if run.switches.optimizer_kernel is not OptimizerKernel.FUSED:
         yield "AdamW's fused kernel", "nothing", {"optimizer_kernel": str(OptimizerKernel.FUSED)}
-    if run.hold_logits:
+    if run.switches.hold_logits:
         yield "Let the logits go", "no outputs to look at", {"hold_logits": False}
-    if run.loss is not Loss.FUSED_LINEAR:
+    if run.switches.loss is not Loss.FUSED_LINEAR:
         yield (
             "The loss fused with the head",
             "a kernel for it, such as Liger's",
             {"loss": str(Loss.FUSED_LINEAR), "hold_logits": False},
         )
-    if run.loss is Loss.FULL:
+    if run.switches.loss is Loss.FULL:
         yield (
             "The loss in chunks",
             "the logits are computed twice",

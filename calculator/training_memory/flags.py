@@ -15,9 +15,11 @@ from . import recipe
 from .blocks.ledger import Recompute
 from .catalog import models
 from .errors import InputError, nearest
+from .implementations import Implementation
 from .model import SHAPE_FIELDS, Model
 from .render.table import wrapped
-from .run import DEFAULTS, Attention, Implementation, Loss, Optimizer, OptimizerKernel
+from .run import DEFAULTS
+from .switches import Attention, Loss, Optimizer, OptimizerKernel
 
 _LEAST_WIDTH = 60
 

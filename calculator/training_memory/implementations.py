@@ -1,11 +1,21 @@
-"""Which models an implementation has, and which of its classes builds one."""
+"""The implementations: which models each has, and which of its classes builds one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 
 from .errors import InputError
 from .model import Model
+
+
+class Implementation(StrEnum):
+    """Whose accounting of a layer is used."""
+
+    PAPER = "paper"
+    HUGGINGFACE = "huggingface"
+    TORCHTITAN = "torchtitan"
+
 
 #: Hugging Face's class for each family of the catalog; Gemma has two.
 _HUGGING_FACE: Mapping[str, str] = {

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from .errors import InputError
 from .model import Model
+from .reading import Reading, a_count, a_flag
 from .records import dataclass
-from .units import parse_count
 
 _MOST_GPUS = 1_048_576
 ZERO_STAGES = (0, 1, 2, 3)
@@ -39,12 +39,29 @@ class Layout:
         return tuple(each + (stage < more) for stage in range(self.pipeline))
 
 
-def parse_degree(field: str, value: object) -> int:
-    """A number of GPUs, stages or replicas."""
-    return parse_count(field, value, most=_MOST_GPUS)
+#: A run on one GPU.
+USUAL: Mapping[str, object] = {
+    "data": 1,
+    "zero": 0,
+    "tensor": 1,
+    "sequence_parallel": False,
+    "pipeline": 1,
+}
 
 
-def parse_zero(value: object) -> int:
+def read(reading: Reading) -> Layout:
+    """The layout of a request."""
+    degree = a_count(most=_MOST_GPUS)
+    return Layout(
+        data=reading.field("data", degree, 1),
+        zero=reading.field("zero", _zero, 0),
+        tensor=reading.field("tensor", degree, 1),
+        sequence_parallel=reading.field("sequence_parallel", a_flag, False),
+        pipeline=reading.field("pipeline", degree, 1),
+    )
+
+
+def _zero(name: str, value: object) -> int:
     """A ZeRO stage: 0 (off) to 3."""
     stage: object = value
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 9:
@@ -52,18 +69,8 @@ def parse_zero(value: object) -> int:
     if isinstance(stage, float) and stage.is_integer():
         stage = int(stage)  # JSON may write a whole number as 1.0
     if isinstance(stage, bool) or not isinstance(stage, int) or stage not in ZERO_STAGES:
-        raise InputError("zero", value, "allowed: 0 (off), 1, 2, 3")
+        raise InputError(name, value, "allowed: 0 (off), 1, 2, 3")
     return stage
-
-
-def parse_flag(field: str, value: object) -> bool:
-    """Yes or no, as JSON, a form or a person writes it."""
-    words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in words:
-        return words[value.strip().lower()]
-    raise InputError(field, value, "allowed: true or false")
 
 
 def impossible(layout: Layout, model: Model, sequence: int) -> list[InputError]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .categories import Category
-from .run import Implementation, Run
+from .implementations import Implementation
+from .run import Run
 from .units import show_bytes
 
 

@@ -13,9 +13,10 @@ from .events import Counter, Event, Group, Node, Phase, Repeat
 from .held import Held, held
 from .recorded import Sized, sizes_of
 from .recording import recording_of
-from .run import Optimizer, Run
+from .run import Run
 from .stepping import step
 from .structure import Structure, chunk_sizes, structure_of, values_of
+from .switches import Optimizer
 from .walk import walk
 
 
@@ -28,17 +29,17 @@ def structure(run: Run) -> Structure:
         micro_batches=run.micro_batches,
         implementation=str(run.implementation),
         precision=run.recipe.precision,
-        attention=str(run.attention),
+        attention=str(run.switches.attention),
         recompute=str(run.recompute),
-        loss=str(run.loss),
-        hold_logits=run.hold_logits,
+        loss=str(run.switches.loss),
+        hold_logits=run.switches.hold_logits,
     )
 
 
 def values(run: Run) -> Mapping[str, int]:
     """The run's numbers under the symbols of its recording."""
     return values_of(
-        run.model, sequence=run.sequence, micro_batch=run.micro_batch, loss=str(run.loss)
+        run.model, sequence=run.sequence, micro_batch=run.micro_batch, loss=str(run.switches.loss)
     )
 
 
@@ -47,7 +48,7 @@ def sized(run: Run) -> Sized:
     tokens = run.sequence * run.micro_batch
     repeats = {
         "layer": run.model.layers,
-        "chunk": len(chunk_sizes(run.model, str(run.loss), tokens)),
+        "chunk": len(chunk_sizes(run.model, str(run.switches.loss), tokens)),
     }
     recording = recording_of(structure(run), repeats)
     return Sized(
@@ -60,9 +61,9 @@ def sized(run: Run) -> Sized:
 
 def optimizer_id(run: Run) -> str:
     """The optimizer by the way it is run: AdamW has three."""
-    if run.optimizer is not Optimizer.ADAMW:
-        return str(run.optimizer)
-    return f"{run.optimizer}-{run.optimizer_kernel}"
+    if run.switches.optimizer is not Optimizer.ADAMW:
+        return str(run.switches.optimizer)
+    return f"{run.switches.optimizer}-{run.switches.optimizer_kernel}"
 
 
 def held_rows(run: Run) -> tuple[Held, ...]:
@@ -126,7 +127,7 @@ def _optimizer(run: Run, left: Mapping[Category, int]) -> list[Node]:
         implementation=str(run.implementation),
         precision=run.recipe.precision,
         optimizer=optimizer_id(run),
-        clip=run.clip,
+        clip=run.switches.clip,
     )
     return [stepping, *(_goes(category, size) for category, size in left.items() if size)]
 

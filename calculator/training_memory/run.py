@@ -1,71 +1,26 @@
-"""A run: everything that decides how much memory one training step takes. JSON in and out."""
+"""A run: everything that decides how much memory one training step takes. JSON in and out.
+
+Fields that belong together are a small record of their own, which says how each is read and what
+it usually is: :mod:`.switches`, :mod:`.layout`. In JSON all are of one level.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from functools import partial
 
-from . import catalog, gpus, recipe
+from . import catalog, gpus, layout, recipe, switches
 from .blocks.ledger import Recompute
 from .errors import InputError, InputErrors, nearest
 from .gpus import Gpu
-from .layout import Layout, impossible, parse_degree, parse_flag, parse_zero
+from .implementations import Implementation
+from .layout import Layout
 from .model import SHAPE_FIELDS, Model
+from .reading import Reading, a_choice, a_count
 from .recipe import Recipe
 from .records import dataclass, field, fields
 from .structure import family_of
-from .units import parse_count
-
-# For type checkers alone: typing takes a while to import.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TypeVar
-
-    T = TypeVar("T")
-    E = TypeVar("E", bound=StrEnum)
-
-
-class Implementation(StrEnum):
-    """Whose accounting of a layer is used."""
-
-    PAPER = "paper"
-    HUGGINGFACE = "huggingface"
-    TORCHTITAN = "torchtitan"
-
-
-class Attention(StrEnum):
-    """What computes attention: a fused kernel, or operations that keep every score."""
-
-    FLASH = "flash"
-    EAGER = "eager"
-
-
-class Loss(StrEnum):
-    """How the loss comes from the last layer's output."""
-
-    FULL = "full"
-    CHUNKED = "chunked"
-    FUSED_LINEAR = "fused-linear"
-
-
-class Optimizer(StrEnum):
-    """What the recipe's Adam can be exchanged for."""
-
-    ADAMW = "adamw"
-    SGD_MOMENTUM = "sgd-momentum"
-    ADAFACTOR = "adafactor"
-    ADAFACTOR_HF = "adafactor-hf"
-    MUON = "muon"
-    ADAMW_8BIT = "adamw-8bit"
-
-
-class OptimizerKernel(StrEnum):
-    """How AdamW's step goes over the parameters."""
-
-    FUSED = "fused"
-    FOREACH = "foreach"
-    FORLOOP = "forloop"
+from .switches import Switches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +39,7 @@ class Run:
     recipe: Recipe
     recompute: Recompute
     implementation: Implementation
-    attention: Attention
-    loss: Loss
-    optimizer: Optimizer
-    optimizer_kernel: OptimizerKernel
-    hold_logits: bool
-    clip: bool
+    switches: Switches
     layout: Layout
     gpu: Gpu | None
     shape: Mapping[str, object] = field(default_factory=dict, compare=False)
@@ -100,11 +50,11 @@ class Run:
 
         Raises :class:`InputErrors` with every field that cannot be.
         """
-        return _Reader(request).run()
+        return _read(request)
 
     def to_json(self) -> dict[str, object]:
         """The same run as plain values, every field written out; reads back as an equal run."""
-        layout = {item.name: getattr(self.layout, item.name) for item in fields(Layout)}
+        textbook = self.implementation is Implementation.PAPER
         return {
             "model": self.model.id,
             "shape": dict(self.shape),
@@ -114,23 +64,19 @@ class Run:
             "recipe": self.recipe.id,
             "recompute": str(self.recompute),
             "implementation": str(self.implementation),
-            **self._switches(),
-            **layout,
+            # The textbook has no switches.
+            **(switches.USUAL if textbook else _plain(self.switches)),
+            **_plain(self.layout),
             "gpu": self.gpu.id if self.gpu else None,
         }
 
-    def _switches(self) -> dict[str, object]:
-        """The implementation's switches; the textbook has none."""
-        if self.implementation is Implementation.PAPER:
-            return {name: DEFAULTS[name] for name in SWITCHES}
-        return {
-            "attention": str(self.attention),
-            "loss": str(self.loss),
-            "optimizer": str(self.optimizer),
-            "optimizer_kernel": str(self.optimizer_kernel),
-            "hold_logits": self.hold_logits,
-            "clip": self.clip,
-        }
+
+def _plain(record: Switches | Layout) -> dict[str, object]:
+    """A record's fields as JSON has them."""
+    values = {item.name: getattr(record, item.name) for item in fields(type(record))}
+    return {
+        name: str(value) if isinstance(value, StrEnum) else value for name, value in values.items()
+    }
 
 
 #: The run that an empty request means: the chapter's example on one GPU.
@@ -143,205 +89,123 @@ DEFAULTS: Mapping[str, object] = {
     "recipe": "mixed-adam",
     "recompute": "none",
     "implementation": "paper",
-    "attention": None,
-    "loss": None,
-    "optimizer": None,
-    "optimizer_kernel": None,
-    "hold_logits": False,
-    "clip": False,
-    "data": 1,
-    "zero": 0,
-    "tensor": 1,
-    "sequence_parallel": False,
-    "pipeline": 1,
+    **switches.USUAL,
+    **layout.USUAL,
     "gpu": gpus.DEFAULT,
 }
 
-#: What an implementation other than the textbook lets one choose; the default is its own way.
-SWITCHES = ("attention", "loss", "optimizer", "optimizer_kernel", "hold_logits", "clip")
-
-_DEGREES = ("data", "tensor", "pipeline")
 _MOST_TOKENS = 2**30
 _MOST_BATCH = 2**20
 
 
-class _Reader:
-    """Reads one request field by field and collects what is wrong with it."""
+def _read(request: Mapping[str, object]) -> Run:
+    reading = Reading(request, DEFAULTS)
+    reading.errors += _unknown(request)
+    model, shape = _model(reading)
+    sequence = reading.field("sequence", a_count(most=_MOST_TOKENS), 1)
+    the_layout = layout.read(reading)
+    a_batch = a_count(most=_MOST_BATCH)
+    micro_batch = reading.field("micro_batch", a_batch, 1)
+    micro_batches = reading.field("micro_batches", a_batch, 1)
+    the_recipe = reading.field("recipe", lambda _, value: recipe.get(value), recipe.MIXED_ADAM)
+    recompute = reading.field("recompute", a_choice(Recompute), Recompute.NONE)
+    a_way = a_choice(Implementation)
+    implementation = reading.field("implementation", a_way, Implementation.PAPER)
+    the_switches = switches.read(reading, implementation)
+    gpu = reading.field("gpu", _gpu, None)
+    if model is None or reading.errors:
+        raise InputErrors(reading.errors)
+    run = Run(
+        model=model,
+        sequence=sequence,
+        micro_batch=micro_batch,
+        micro_batches=micro_batches,
+        recipe=the_recipe,
+        recompute=recompute,
+        implementation=implementation,
+        switches=the_switches,
+        layout=the_layout,
+        gpu=gpu,
+        shape=shape,
+    )
+    reading.errors += _impossible(run, reading)
+    if reading.errors:
+        raise InputErrors(reading.errors)
+    return run
 
-    def __init__(self, request: Mapping[str, object]) -> None:
-        self.errors: list[InputError] = []
-        self.request = request
-        for name in request:
-            if name not in DEFAULTS:
-                near = nearest(name, DEFAULTS)
-                allowed = f"a run has no such field; its fields: {', '.join(DEFAULTS)}"
-                self.errors.append(InputError(name, request[name], allowed, suggestion=near))
 
-    def run(self) -> Run:
-        model, shape = self._model()
-        sequence = self._read("sequence", _count("sequence", _MOST_TOKENS), 1)
-        layout = Layout(
-            data=self._read("data", _degree("data"), 1),
-            zero=self._read("zero", parse_zero, 0),
-            tensor=self._read("tensor", _degree("tensor"), 1),
-            sequence_parallel=self._read(
-                "sequence_parallel", lambda value: parse_flag("sequence_parallel", value), False
-            ),
-            pipeline=self._read("pipeline", _degree("pipeline"), 1),
-        )
-        batch = {
-            name: self._read(name, _count(name, _MOST_BATCH), 1)
-            for name in ("micro_batch", "micro_batches")
-        }
-        the_recipe = self._read("recipe", recipe.get, recipe.MIXED_ADAM)
-        recompute = self._read("recompute", _choice("recompute", Recompute), Recompute.NONE)
-        implementation = self._read(
-            "implementation", _choice("implementation", Implementation), Implementation.PAPER
-        )
-        attention = self._switch("attention", Attention, Attention.FLASH)
-        loss = self._switch("loss", Loss, Loss.FULL)
-        optimizer = self._switch("optimizer", Optimizer, Optimizer.ADAMW)
-        kernel = self._switch("optimizer_kernel", OptimizerKernel, OptimizerKernel.FUSED)
-        held = self._read("hold_logits", partial(parse_flag, "hold_logits"), False)
-        clip = self._read("clip", partial(parse_flag, "clip"), False)
-        gpu = self._read("gpu", lambda value: gpus.get(value) if value is not None else None, None)
-        if model is not None and not self.errors:
-            self.errors += _too_long(model, sequence) + impossible(layout, model, sequence)
-            self.errors += self._not_of(implementation, model, layout, recompute, loss, held, clip)
-        if model is None or self.errors:
-            raise InputErrors(self.errors)
-        return Run(
-            model=model,
-            sequence=sequence,
-            micro_batch=batch["micro_batch"],
-            micro_batches=batch["micro_batches"],
-            recipe=the_recipe,
-            recompute=recompute,
-            implementation=implementation,
-            attention=attention,
-            loss=loss,
-            optimizer=optimizer,
-            optimizer_kernel=kernel,
-            hold_logits=held,
-            clip=clip,
-            layout=layout,
-            gpu=gpu,
-            shape=shape,
-        )
+def _unknown(request: Mapping[str, object]) -> Iterator[InputError]:
+    for name in request:
+        if name not in DEFAULTS:
+            allowed = f"a run has no such field; its fields: {', '.join(DEFAULTS)}"
+            yield InputError(name, request[name], allowed, suggestion=nearest(name, DEFAULTS))
 
-    def _switch(self, name: str, kind: type[E], usual: E) -> E:
-        """One of an implementation's switches; None means the usual."""
-        choose = _choice(name, kind)
-        return self._read(name, lambda value: usual if value is None else choose(value), usual)
 
-    def _not_of(
-        self,
-        implementation: Implementation,
-        model: Model,
-        layout: Layout,
-        recompute: Recompute,
-        loss: Loss,
-        held: bool,
-        clip: bool,
-    ) -> list[InputError]:
-        """What the implementation chosen does not have."""
-        if implementation is Implementation.PAPER:
-            found = [
-                InputError(
-                    name,
-                    value,
-                    "the textbook has one way only; choose another implementation first",
-                )
-                for name, value in (
-                    ("attention", self.request.get("attention")),
-                    ("loss", self.request.get("loss")),
-                    ("optimizer", self.request.get("optimizer")),
-                    ("optimizer_kernel", self.request.get("optimizer_kernel")),
-                    ("hold_logits", held or None),
-                    ("clip", clip or None),
-                )
-                if value is not None
-            ]
-            if recompute is Recompute.MATMULS:
-                allowed = "the textbook knows none, selective, full; choose another implementation"
-                found.append(InputError("recompute", str(recompute), allowed))
-            return found
-        found = []
-        try:
-            family_of(model, str(implementation))
-        except InputError as error:
-            found.append(error)
-        if layout.gpus > 1:
-            field = next(name for name in _DEGREES if getattr(layout, name) > 1)
+def _gpu(_: str, value: object) -> Gpu | None:
+    return None if value is None else gpus.get(value)
+
+
+def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
+    """What cannot go together in a run whose every field could be."""
+    yield from _too_long(run.model, run.sequence)
+    yield from layout.impossible(run.layout, run.model, run.sequence)
+    if run.implementation is Implementation.PAPER:
+        yield from switches.of_the_textbook(reading)
+        if run.recompute is Recompute.MATMULS:
+            allowed = "the textbook knows none, selective, full; choose another implementation"
+            yield InputError("recompute", str(run.recompute), allowed)
+        return
+    try:
+        family_of(run.model, str(run.implementation))
+    except InputError as error:
+        yield error
+    yield from _one_gpu_only(run.layout)
+    yield from switches.refused(run.switches)
+
+
+def _one_gpu_only(of: Layout) -> Iterator[InputError]:
+    for name in ("data", "tensor", "pipeline"):
+        if getattr(of, name) > 1:
             allowed = (
                 "splitting over GPUs is counted in the textbook's way so far; use 1, or the "
                 "implementation paper"
             )
-            found.append(InputError(field, getattr(layout, field), allowed))
-        if held and loss is not Loss.FULL:
-            allowed = "only the full loss makes all logits, so there is nothing to hold; use false"
-            found.append(InputError("hold_logits", True, allowed))
-        return found
-
-    def _read(self, name: str, parse: Callable[[object], T], otherwise: T) -> T:
-        """One field, parsed; ``otherwise`` stands in for a bad one so that reading can go on."""
-        try:
-            return parse(self.request.get(name, DEFAULTS[name]))
-        except InputError as error:
-            self.errors.append(error)
-            return otherwise
-
-    def _model(self) -> tuple[Model | None, dict[str, object]]:
-        """The model with its shape changes, and those of them that do change it."""
-        shape = self.request.get("shape", {})
-        if not isinstance(shape, Mapping):
-            allowed = 'allowed: an object of shape fields, such as {"layers": 8}'
-            self.errors.append(InputError("shape", shape, allowed))
-            shape = {}
-        model_id = self.request.get("model", DEFAULTS["model"])
-        try:
-            if model_id == "custom":
-                model = catalog.custom(shape)
-                return model, {name: getattr(model, name) for name in SHAPE_FIELDS}
-            base = catalog.get(model_id)
-            model = catalog.with_shape(base, shape)
-        except InputErrors as errors:
-            self.errors += errors.errors
-        except InputError as error:
-            self.errors.append(error)
-        else:
-            changed = {
-                name: getattr(model, name)
-                for name in SHAPE_FIELDS
-                if getattr(model, name) != getattr(base, name)
-            }
-            return model, changed
-        return None, {}
+            yield InputError(name, getattr(of, name), allowed)
+            return
 
 
-def _count(name: str, most: int) -> Callable[[object], int]:
-    return lambda value: parse_count(name, value, most=most)
+def _model(reading: Reading) -> tuple[Model | None, dict[str, object]]:
+    """The model with its shape changes, and those of them that do change it."""
+    shape = reading.value("shape")
+    if not isinstance(shape, Mapping):
+        allowed = 'allowed: an object of shape fields, such as {"layers": 8}'
+        reading.errors.append(InputError("shape", shape, allowed))
+        shape = {}
+    model_id = reading.value("model")
+    try:
+        if model_id == "custom":
+            model = catalog.custom(shape)
+            return model, {name: getattr(model, name) for name in SHAPE_FIELDS}
+        base = catalog.get(model_id)
+        model = catalog.with_shape(base, shape)
+    except InputErrors as errors:
+        reading.errors += errors.errors
+    except InputError as error:
+        reading.errors.append(error)
+    else:
+        changed = {
+            name: getattr(model, name)
+            for name in SHAPE_FIELDS
+            if getattr(model, name) != getattr(base, name)
+        }
+        return model, changed
+    return None, {}
 
 
-def _degree(name: str) -> Callable[[object], int]:
-    return lambda value: parse_degree(name, value)
-
-
-def _choice(name: str, kind: type[E]) -> Callable[[object], E]:
-    def parse(value: object) -> E:
-        names = tuple(str(member) for member in kind)
-        if isinstance(value, str) and value in names:
-            return kind(value)
-        raise InputError.unknown_name(name, value, names)
-
-    return parse
-
-
-def _too_long(model: Model, sequence: int) -> list[InputError]:
-    if not model.positions or sequence <= model.positions:
-        return []
-    allowed = (
-        f"{model.name} has learned positions for 1 to {model.positions:,} tokens; "
-        "change the shape's positions to go beyond"
-    )
-    return [InputError("sequence", sequence, allowed)]
+def _too_long(model: Model, sequence: int) -> Iterator[InputError]:
+    if model.positions and sequence > model.positions:
+        allowed = (
+            f"{model.name} has learned positions for 1 to {model.positions:,} tokens; "
+            "change the shape's positions to go beyond"
+        )
+        yield InputError("sequence", sequence, allowed)

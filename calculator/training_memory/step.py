@@ -16,10 +16,11 @@ from .blocks import paper
 from .blocks.ledger import RankRow, Recompute
 from .categories import Category
 from .events import Counter, Event, Group, Node, Phase, Repeat
+from .implementations import Implementation
 from .rank import Rank
 from .recipe import State
 from .records import dataclass
-from .run import Implementation, Run
+from .run import Run
 
 _LAYER = Counter("layer")
 

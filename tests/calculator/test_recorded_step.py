@@ -17,7 +17,8 @@ from training_memory.recorded_step import held_rows
 from training_memory.render.answer import described
 from training_memory.render.terminal import Terminal
 from training_memory.render.text import text
-from training_memory.run import Optimizer, Run
+from training_memory.run import Run
+from training_memory.switches import Optimizer
 from training_memory.walk import by_category, walk_expanded
 from training_memory.web import answer
 

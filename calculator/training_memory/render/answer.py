@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ..blocks.ledger import Recompute
 from ..estimate import Estimate
+from ..implementations import Implementation
 from ..layout import Layout
-from ..run import Implementation, Optimizer, Run
+from ..run import Run
+from ..switches import Optimizer
 from ..units import ratio, show_bytes
 
 #: What a run does about recomputation, in words that follow its model and batch.
@@ -62,7 +64,7 @@ def _sequences(run: Run) -> str:
 
 def trained_with(run: Run) -> str:
     """The recipe by name, with the optimizer that takes the place of its Adam."""
-    return run.recipe.name.replace("Adam", INSTEAD_OF_ADAM.get(run.optimizer, "Adam"))
+    return run.recipe.name.replace("Adam", INSTEAD_OF_ADAM.get(run.switches.optimizer, "Adam"))
 
 
 def described(run: Run) -> str:

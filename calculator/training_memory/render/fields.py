@@ -7,9 +7,10 @@ from enum import StrEnum
 
 from .. import catalog, gpus, recipe
 from ..blocks.ledger import Recompute
+from ..implementations import Implementation
 from ..model import Activation, Norm, QkNorm
 from ..records import dataclass
-from ..run import Attention, Implementation, Loss, Optimizer, OptimizerKernel
+from ..switches import Attention, Loss, Optimizer, OptimizerKernel
 
 
 class Kind(StrEnum):

@@ -11,7 +11,8 @@ from ..categories import Category
 from ..derivation import Entry, Line, derive
 from ..estimate import Estimate
 from ..formula import SYMBOLS
-from ..run import Implementation, Run
+from ..implementations import Implementation
+from ..run import Run
 from ..units import show_bytes
 from .answer import trained_with
 from .mathml import mathml

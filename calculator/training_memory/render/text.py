@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..categories import CATEGORIES, Category
 from ..estimate import Estimate, RankEstimate
-from ..run import Optimizer
+from ..switches import Optimizer
 from ..units import GB, GIB, percent, ratio, show_bytes
 from .answer import answer, layout_words
 from .table import fitting
@@ -90,7 +90,7 @@ def _facts(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]
     """Plain facts under the table, one a line."""
     worst, gpu, room = estimate.worst, estimate.run.gpu, estimate.room_bytes
     states = show_bytes(worst.states_bytes, binary=binary)
-    if estimate.run.optimizer is Optimizer.ADAMW:  # the recipe's bytes are those with Adam
+    if estimate.run.switches.optimizer is Optimizer.ADAMW:  # the recipe's bytes are those with Adam
         each = estimate.run.recipe.bytes_per_parameter
         states += f" ({each} bytes a parameter before any splitting)"
     facts = [

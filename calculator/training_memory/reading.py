@@ -1,0 +1,74 @@
+"""Reading a request field by field; what is wrong with it is collected, to be said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+
+from .errors import InputError
+from .units import parse_count
+
+# For type checkers alone: typing takes a while to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+    E = TypeVar("E", bound=StrEnum)
+
+#: Reads one value of the field that is named first; raises :class:`InputError`.
+Parser = Callable[[str, object], "T"]
+
+
+class Reading:
+    """A request being read: its values, what stands for those left out, and the errors so far."""
+
+    def __init__(self, request: Mapping[str, object], usual: Mapping[str, object]) -> None:
+        self.request = request
+        self.usual = usual
+        self.errors: list[InputError] = []
+
+    def value(self, name: str) -> object:
+        """What is given for a field, or else its usual value."""
+        return self.request.get(name, self.usual[name])
+
+    def field(self, name: str, parse: Parser[T], otherwise: T) -> T:
+        """One field, parsed; ``otherwise`` stands in for a bad one so that reading can go on."""
+        try:
+            return parse(name, self.value(name))
+        except InputError as error:
+            self.errors.append(error)
+            return otherwise
+
+    def switch(self, name: str, parse: Parser[T], own: T) -> T:
+        """A field that may be left to the implementation (None), whose own way is ``own``."""
+        return own if self.value(name) is None else self.field(name, parse, own)
+
+
+def a_count(*, most: int, least: int = 1) -> Parser[int]:
+    """A whole number within bounds."""
+    return lambda name, value: parse_count(name, value, least=least, most=most)
+
+
+def a_choice(kind: type[E]) -> Parser[E]:
+    """One of a few names."""
+
+    def parse(name: str, value: object) -> E:
+        names = tuple(str(member) for member in kind)
+        if isinstance(value, str) and value in names:
+            return kind(value)
+        raise InputError.unknown_name(name, value, names)
+
+    return parse
+
+
+_WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+
+
+def a_flag(name: str, value: object) -> bool:
+    """Yes or no, as JSON, a form or a person writes it."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _WORDS:
+        return _WORDS[value.strip().lower()]
+    raise InputError(name, value, "allowed: true or false")

@@ -12,7 +12,7 @@ from .records import dataclass
 from .run import Run
 from .step import step
 from .units import show_bytes
-from .walk import Segment, by_category, opened, walk
+from .walk import Segment, by_category, climb, opened, walk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +142,14 @@ def estimate(run: Run) -> Estimate:
         run=run,
         ranks=tuple(_on(run, rank) for rank in ranks(run)),
     )
+
+
+def peak_bytes(run: Run) -> int:
+    """The worst GPU's peak alone, as ``estimate(run).worst.peak_bytes``, but several times faster.
+
+    For searches, which want nothing else of most runs that they try.
+    """
+    return max(climb(step(run, rank))[1] for rank in ranks(run))
 
 
 def _on(run: Run, rank: Rank) -> RankEstimate:

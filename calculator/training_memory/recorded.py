@@ -80,6 +80,14 @@ class RecordedStrip(Strip):
             at=self._event(found.at) if found.at >= 0 else None,
         )
 
+    def climbed(self) -> tuple[int, int]:
+        """What remains after its events and their highest point."""
+        return self.section.running.climb(self.changes)
+
+    def left(self) -> tuple[int, ...]:
+        """What its events leave behind, by category."""
+        return self.section.running.left(self.changes)
+
     def _event(self, index: int, *, leaving: bool = False) -> Event:
         storage, source, target = self.section.moves[index]
         facts = self.recording.facts[storage]

@@ -17,7 +17,7 @@ from .run import Run
 from .stepping import step
 from .structure import Structure, chunk_sizes, structure_of, values_of
 from .switches import Optimizer
-from .walk import walk
+from .walk import left
 
 
 def structure(run: Run) -> Structure:
@@ -80,13 +80,13 @@ def recorded_step(run: Run) -> Group:
     """The whole step."""
     made = sized(run)
     passes = Group(label="forward and backward", children=tuple(_micro_batches(run, made)))
-    left = dict(zip(CATEGORIES, walk(passes).remains, strict=True))
+    remains = dict(zip(CATEGORIES, left(passes), strict=True))
     return Group(
         label="one training step",
         children=(
             _persistent(run),
             passes,
-            Group(label="optimizer", children=tuple(_optimizer(run, left))),
+            Group(label="optimizer", children=tuple(_optimizer(run, remains))),
         ),
     )
 
@@ -120,7 +120,7 @@ def _micro_batches(run: Run, made: Sized) -> list[Node]:
     return nodes
 
 
-def _optimizer(run: Run, left: Mapping[Category, int]) -> list[Node]:
+def _optimizer(run: Run, remains: Mapping[Category, int]) -> list[Node]:
     """The optimizer's step, and what goes with it."""
     stepping = step(
         run.model,
@@ -129,7 +129,7 @@ def _optimizer(run: Run, left: Mapping[Category, int]) -> list[Node]:
         optimizer=optimizer_id(run),
         clip=run.switches.clip,
     )
-    return [stepping, *(_goes(category, size) for category, size in left.items() if size)]
+    return [stepping, *(_goes(category, size) for category, size in remains.items() if size)]
 
 
 def _goes(category: Category, size: int) -> Event:

@@ -59,6 +59,18 @@ class Running:
         self._in_all = in_all
         self._by_category = by_category
 
+    def climb(self, changes: Sequence[int]) -> tuple[int, int]:
+        """What remains and the highest point: :meth:`sum`'s totals alone."""
+        totals = list(accumulate(map(changes.__getitem__, self._in_all)))
+        return (totals[-1], max(0, max(totals))) if totals else (0, 0)
+
+    def left(self, changes: Sequence[int]) -> tuple[int, ...]:
+        """What remains by category: :meth:`sum`'s ``remains`` alone."""
+        remains = [0] * len(CATEGORIES)
+        for category, (places, _) in self._by_category.items():
+            remains[category] = sum(map(changes.__getitem__, places))
+        return tuple(remains)
+
     def sum(self, changes: Sequence[int]) -> Sum:
         """The sums for sizes as :func:`signed` gives them."""
         change = changes.__getitem__

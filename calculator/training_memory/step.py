@@ -11,6 +11,7 @@ forward, one backward (1F1B): Narayanan et al. 2021, arXiv:2104.04473, §2.2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from .blocks import paper
 from .blocks.ledger import RankRow, Recompute
@@ -41,9 +42,15 @@ def values(run: Run) -> dict[str, int]:
 
 def layer_rows(run: Run) -> tuple[RankRow, ...]:
     """One layer's ledger on one GPU of the run."""
-    return paper.LAYER.on_rank(
-        values(run), run.recompute, sequence_parallel=run.layout.sequence_parallel
-    )
+    return _rows(tuple(values(run).items()), run.recompute, run.layout.sequence_parallel)
+
+
+@lru_cache(maxsize=256)
+def _rows(
+    numbers: tuple[tuple[str, int], ...], recompute: Recompute, sequence_parallel: bool
+) -> tuple[RankRow, ...]:
+    # The same on every stage, and in a search the same for many runs.
+    return paper.LAYER.on_rank(dict(numbers), recompute, sequence_parallel=sequence_parallel)
 
 
 def logits_bytes(run: Run) -> int:

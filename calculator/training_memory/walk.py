@@ -41,6 +41,14 @@ class Strip(Group):
         """Its events summed up, as :func:`walk` would sum them up."""
         raise NotImplementedError
 
+    def climbed(self) -> tuple[int, int]:
+        """What remains and the highest point alone, as :func:`climb` would find them."""
+        raise NotImplementedError
+
+    def left(self) -> tuple[int, ...]:
+        """What remains by category alone, as :func:`left` would find it."""
+        raise NotImplementedError
+
 
 def opened(node: Node) -> Node:
     """The same tree with the events of every strip made, once and for all."""
@@ -139,6 +147,48 @@ def _walk_into(running: _Running, node: Node) -> None:
             _walk_into(running, child)
     else:
         running.segment(_repeated(walk(node.child), node))
+
+
+def climb(node: Node) -> tuple[int, int]:
+    """What remains after a tree and its highest point, in bytes: :func:`walk`'s totals alone.
+
+    A search that tries thousands of runs wants nothing else of most of them.
+    """
+    if isinstance(node, Event):
+        return node.bytes, max(0, node.bytes)
+    if isinstance(node, Strip):
+        return node.climbed()
+    if isinstance(node, Repeat):
+        if node.count == 0:
+            return 0, 0
+        remains, peak = climb(node.child)
+        return node.count * remains, peak + max(0, (node.count - 1) * remains)
+    total = peak = 0
+    for child in node.children:
+        remains, above = climb(child)
+        peak = max(peak, total + above)
+        total += remains
+    return total, peak
+
+
+def left(node: Node) -> tuple[int, ...]:
+    """What remains after a tree by category, in bytes: :func:`walk`'s ``remains`` alone."""
+    sums = list(_NOTHING)
+    _leave(node, 1, sums)
+    return tuple(sums)
+
+
+def _leave(node: Node, times: int, sums: list[int]) -> None:
+    if isinstance(node, Event):
+        sums[node.category.place] += times * node.bytes
+    elif isinstance(node, Strip):
+        for place, size in enumerate(node.left()):
+            sums[place] += times * size
+    elif isinstance(node, Repeat):
+        _leave(node.child, times * node.count, sums)
+    else:
+        for child in node.children:
+            _leave(child, times, sums)
 
 
 def walk_expanded(node: Node) -> Segment:

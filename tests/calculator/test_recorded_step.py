@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from training_memory import catalog
 from training_memory.categories import Category
 from training_memory.derivation import derive
-from training_memory.estimate import Estimate, estimate
+from training_memory.estimate import Estimate, estimate, peak_bytes
 from training_memory.recipe import RECIPES
 from training_memory.recorded_step import held_rows
 from training_memory.render.answer import described
@@ -148,3 +148,10 @@ def test_the_recipes_bytes_a_parameter_are_said_of_adam_alone():
     adam, muon = (text(ask(optimizer=optimizer), Terminal()) for optimizer in ("adamw", "muon"))
     assert "(16 bytes a parameter" in adam
     assert "bytes a parameter" not in muon
+
+
+@given(requests())
+@settings(max_examples=30, deadline=None)
+def test_the_peak_alone_is_the_answers_peak(request_json):
+    found = ask(**request_json)
+    assert peak_bytes(found.run) == found.worst.peak_bytes

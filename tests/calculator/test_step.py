@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from strategies import requests
 from training_memory.categories import STATES, Category
 from training_memory.derivation import derive
-from training_memory.estimate import Estimate, estimate
+from training_memory.estimate import Estimate, estimate, peak_bytes
 from training_memory.events import count, expand
 from training_memory.rank import ranks
 from training_memory.run import Run
@@ -23,6 +23,7 @@ def ask(**request: object) -> Estimate:
 def test_for_any_run(request_json):
     """The composed peak is the expanded one; every byte is freed or persistent; parts sum up."""
     answer = estimate(Run.from_json(request_json))
+    assert peak_bytes(answer.run) == answer.worst.peak_bytes
     for rank in answer.ranks:
         if count(rank.tree) <= 60_000:
             assert walk_expanded(rank.tree) == rank.segment

@@ -6,13 +6,21 @@ from strategies import trees
 from training_memory.categories import Category
 from training_memory.events import Counter, Event, Group, Node, Phase, Repeat, count, expand
 from training_memory.timeline import timeline
-from training_memory.walk import walk, walk_expanded
+from training_memory.walk import climb, left, walk, walk_expanded
 
 
 @given(trees)
 @settings(max_examples=500)
 def test_composed_equals_expanded(tree):
     assert walk(tree) == walk_expanded(tree)
+
+
+@given(trees)
+@settings(max_examples=500)
+def test_the_quick_walks_find_the_same(tree):
+    segment = walk(tree)
+    assert climb(tree) == (sum(segment.remains), segment.peak)
+    assert left(tree) == segment.remains
 
 
 @given(trees)

@@ -65,10 +65,10 @@ def test_a_repeat_that_grows_is_highest_in_its_last_run():
 
 
 def test_a_repeat_that_shrinks_or_stays_is_highest_in_its_first_run():
-    for left in (-3, -5):
+    for shrinks in (-3, -5):
         tree = Repeat(
             count=1000,
-            child=Group(label="", children=(_event(3), _event(left))),
+            child=Group(label="", children=(_event(3), _event(shrinks))),
             counters=(Counter("layer"),),
         )
         segment = walk(tree)

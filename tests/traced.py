@@ -37,6 +37,11 @@ def steps_of(name: str) -> list[dict[str, Any]]:
     return [{**found["all"], **row} for row in found["rows"]]
 
 
+def _own(text: str | None) -> str | None:
+    """A switch as the calculator has it: None for the implementation's own way."""
+    return None if text == "own" else text
+
+
 @dataclass(frozen=True, slots=True)
 class Highest:
     """The highest point of a phase: bytes, where, and at which layer, if at one."""
@@ -75,6 +80,9 @@ class Case:
             recompute=row.get("recompute", "none"),
             loss=self.loss,
             hold_logits=row.get("hold_logits") == "yes",
+            mlp=_own(row.get("mlp")),
+            norm=_own(row.get("norm")),
+            dropout={None: None, "on": True, "off": False}[_own(row.get("dropout"))],
             scratch=self.scratch,
         )
 

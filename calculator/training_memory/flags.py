@@ -19,7 +19,7 @@ from .implementations import Implementation
 from .model import SHAPE_FIELDS, Model
 from .render.table import wrapped
 from .run import DEFAULTS
-from .switches import Attention, Loss, Optimizer, OptimizerKernel
+from .switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
 
 _LEAST_WIDTH = 60
 
@@ -37,6 +37,9 @@ RUN_HELP = {
     "optimizer_kernel": ("NAME", f"the same, of AdamW: {', '.join(OptimizerKernel)}"),
     "hold_logits": ("", "the same: the logits are held until the step ends"),
     "clip": ("", "the same: gradients are clipped before the optimizer steps"),
+    "mlp": ("NAME", f"the same, activation and gate by one kernel or several: {', '.join(Fusion)}"),
+    "norm_kernel": ("NAME", f"the same, RMSNorm by one kernel or several: {', '.join(Fusion)}"),
+    "dropout": ("on|off", "the same: whether the model's dropouts drop anything"),
     "data": ("N", "replicas of the model: data parallelism"),
     "zero": (
         "STAGE",
@@ -61,7 +64,7 @@ SHAPE_HELP = {
     "positions": "learned positions; 0 where they are rotary",
     "gated": "a gate beside the feed-forward layer's first projection",
     "activation": "the feed-forward layer's non-linearity",
-    "norm": "layernorm or rmsnorm",
+    "norm": "layernorm or rmsnorm; fused or unfused mean --norm-kernel",
     "norm_bias": "biases in the norms",
     "norms_per_layer": "norms in a layer: 2 or 4",
     "post_norm": "norms after attention and feed-forward, not before",
@@ -180,6 +183,14 @@ def run_parser(command: str, *, description: str, epilog: str) -> Parser:
                 metavar=metavar,
                 said=f"{said} (usually {_usual(field)})",
             )
+    run.add_argument(
+        "--accumulate", dest="micro_batches", metavar="N", help="another word for --micro-batches"
+    )
+    run.add_argument(
+        "--gradient-dtype",
+        metavar="NAME",
+        help="bf16 or fp32: the recipe like the one named, with such gradients",
+    )
     shape = parser.add_argument_group("the shape: any field of the model, changed")
     for field in SHAPE_FIELDS:
         _add(shape, field, metavar="VALUE", said=SHAPE_HELP.get(field, field.replace("_", " ")))

@@ -228,3 +228,26 @@ def get(recipe_id: object) -> Recipe:
     if isinstance(recipe_id, str) and recipe_id in RECIPES:
         return RECIPES[recipe_id]
     raise InputError.unknown_name("recipe", recipe_id, tuple(RECIPES))
+
+
+def with_gradients(recipe: Recipe, dtype: object) -> Recipe:
+    """The recipe that differs in its gradients' dtype alone; itself where it has that.
+
+    Raises :class:`InputError` where there is none.
+    """
+    of_dtype = {
+        MIXED_ADAM.id: "bf16",
+        BF16_ADAM.id: "bf16",
+        MIXED_ADAM_FP32_GRAD.id: "fp32",
+        FP32_ADAM.id: "fp32",
+        AUTOCAST_ADAM.id: "fp32",
+    }
+    pair = (MIXED_ADAM, MIXED_ADAM_FP32_GRAD)
+    for one in pair if recipe in pair else (recipe,):
+        if of_dtype[one.id] == dtype:
+            return one
+    allowed = (
+        f"{recipe.id} has {of_dtype[recipe.id]} gradients; of the recipes {MIXED_ADAM.id} alone "
+        "goes with bf16 and fp32"
+    )
+    raise InputError("gradient_dtype", dtype, allowed)

@@ -33,6 +33,9 @@ def structure(run: Run) -> Structure:
         recompute=str(run.recompute),
         loss=str(run.switches.loss),
         hold_logits=run.switches.hold_logits,
+        mlp=run.switches.mlp,
+        norm=run.switches.norm_kernel,
+        dropout=run.switches.dropout,
     )
 
 

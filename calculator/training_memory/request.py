@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from . import catalog
+from . import catalog, recipe
 from .errors import InputError, InputErrors
 from .flags import flag
 from .model import SHAPE_FIELDS, Model
 from .records import dataclass
 from .run import DEFAULTS, Run
+from .switches import Fusion
 
 UNITS = ("GB", "GiB")
 
@@ -41,16 +42,24 @@ def read_request(given: Mapping[str, object], mistakes: Iterable[InputError] = (
     return Request(run=run, binary=unit == UNITS[1], json=bool(given.get("json")))
 
 
+def _by_meaning(given: Mapping[str, object]) -> Mapping[str, object]:
+    """The flags with ``--norm fused`` taken for ``--norm-kernel``: a shape has a norm as well."""
+    if given.get("norm") not in tuple(Fusion):
+        return given
+    rest = {name: value for name, value in given.items() if name != "norm"}
+    return {"norm_kernel": given["norm"], **rest}
+
+
 class _Reader:
     """Puts a run's JSON together from its sources, and remembers which field is from where."""
 
     def __init__(self, given: Mapping[str, object]) -> None:
-        self.given = given
+        self.given = _by_meaning(given)
         self.errors: list[InputError] = []
         self.lacks_file = False
         #: The file that a field was read from.
         self.origin: dict[str, str] = {}
-        self.shape = {name: given[name] for name in SHAPE_FIELDS if name in given}
+        self.shape = {name: self.given[name] for name in SHAPE_FIELDS if name in self.given}
 
     def run(self) -> Run | None:
         """The run; None, or one to throw away, where there are errors."""
@@ -71,6 +80,7 @@ class _Reader:
         request |= {name: self.given[name] for name in DEFAULTS if name in self.given}
         if self.given.get("gpu") == "none":
             request["gpu"] = None
+        self._with_gradients(request)
         if self.lacks_file:
             # The model is unknown, so nothing that depends on it is checked, but the rest can be.
             request |= {"model": None, "shape": {}}
@@ -84,6 +94,19 @@ class _Reader:
             ]
             return None
         return run if model is None else _with_name(run, model)
+
+    def _with_gradients(self, request: dict[str, object]) -> None:
+        """Exchange the recipe for its like with gradients of the dtype asked for, if any is."""
+        if "gradient_dtype" not in self.given:
+            return
+        try:
+            named = recipe.get(request.get("recipe", DEFAULTS["recipe"]))
+        except InputError:
+            return  # said when the run is read
+        try:
+            request["recipe"] = recipe.with_gradients(named, self.given["gradient_dtype"]).id
+        except InputError as error:
+            self.errors.append(self._named(error))
 
     def _file(self) -> dict[str, object]:
         """The run in the file of ``--run``; an estimate's is the run it answers."""

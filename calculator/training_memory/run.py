@@ -160,7 +160,7 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
     except InputError as error:
         yield error
     yield from _one_gpu_only(run.layout)
-    yield from switches.refused(run.switches)
+    yield from switches.refused(run.switches, run.model, run.implementation)
 
 
 def _one_gpu_only(of: Layout) -> Iterator[InputError]:

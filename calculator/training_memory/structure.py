@@ -32,8 +32,10 @@ class Structure:
     share a key head, ``one_key_head`` that all do, ``one_sequence`` that the micro-batch is one
     (then joining batch and heads copies nothing). ``recompute`` is "none", "selective" (the
     attention core), "full" or "matmuls" (all but products with weights; in torchtitan's
-    way all but every second one). ``two_kinds`` says that some layers look at all tokens and some
-    only so far back, with masks and rotary tables of their own.
+    way all but every second one). ``fused_norm`` and ``fused_mlp``: RMSNorm, or activation and
+    gate, are one kernel; ``drops``: the model's dropouts do drop something. ``two_kinds`` says that
+    some layers look at all tokens and some only so far back, with masks and rotary tables of their
+    own.
     """
 
     implementation: str
@@ -64,6 +66,9 @@ class Structure:
     caps_logits: bool
     two_kinds: bool
     scratch: bool
+    fused_norm: bool
+    fused_mlp: bool
+    drops: bool
 
 
 def structure_of(
@@ -78,10 +83,15 @@ def structure_of(
     recompute: str = "none",
     loss: str = "full",
     hold_logits: bool = False,
+    norm: str | None = None,
+    mlp: str | None = None,
+    dropout: bool | None = None,
     scratch: bool = False,
 ) -> Structure:
     """The structure of one step of ``model``; the arguments are those of a run.
 
+    ``norm`` and ``mlp`` are "fused" or "unfused"; None, as for ``dropout``, is the implementation's
+    own way.
     With ``scratch`` it counts what attention's kernel is known to allocate inside itself as well.
 
     Raises :class:`InputError` where the implementation has no such model.
@@ -115,8 +125,17 @@ def structure_of(
         caps_scores=family == "gemma2",
         caps_logits=family == "gemma2",
         scratch=scratch,
+        fused_norm=norm == "fused" if norm else family in _FUSES_NORMS,
+        fused_mlp=mlp == "fused",
+        drops=family in _DROPS if dropout is None else dropout,
         two_kinds=family == "gemma2" or (family == "gemma3" and model.layers >= 6),
     )
+
+
+#: Families whose norm is PyTorch's own, which is one kernel.
+_FUSES_NORMS = ("gpt2", "classic-gpt", "plain-llama")
+#: Families that drop some values unless told otherwise: GPT-2's configuration has 0.1.
+_DROPS = ("gpt2", "classic-gpt")
 
 
 def computes_in(precision: str) -> str:

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from .errors import InputError
 from .implementations import Implementation
+from .model import Model, Norm
 from .reading import Reading, a_choice, a_flag
 from .records import dataclass
 
@@ -45,12 +46,21 @@ class OptimizerKernel(StrEnum):
     FORLOOP = "forloop"
 
 
+class Fusion(StrEnum):
+    """Whether a few operations are one kernel, or each by itself, which keeps more."""
+
+    FUSED = "fused"
+    UNFUSED = "unfused"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
     """How a step runs, as far as the implementation leaves it open.
 
     ``hold_logits``: the outputs are held until the step ends; ``clip``: gradients are clipped by
-    their norm before the optimizer steps.
+    their norm before the optimizer steps. ``mlp``: the activation with its gate; ``norm_kernel``:
+    RMSNorm; ``dropout``: whether the model's dropouts drop anything. Of these three, None is as the
+    library has it, which differs by model.
     """
 
     attention: Attention = Attention.FLASH
@@ -59,6 +69,9 @@ class Switches:
     optimizer_kernel: OptimizerKernel = OptimizerKernel.FUSED
     hold_logits: bool = False
     clip: bool = False
+    mlp: Fusion | None = None
+    norm_kernel: Fusion | None = None
+    dropout: bool | None = None
 
 
 #: As a request has them that says nothing; None is the implementation's own way.
@@ -69,6 +82,9 @@ USUAL: Mapping[str, object] = {
     "optimizer_kernel": None,
     "hold_logits": False,
     "clip": False,
+    "mlp": None,
+    "norm_kernel": None,
+    "dropout": None,
 }
 
 #: Where an implementation's own way is another than that of :class:`Switches`.
@@ -87,6 +103,9 @@ def read(reading: Reading, implementation: Implementation) -> Switches:
         ),
         hold_logits=reading.field("hold_logits", a_flag, False),
         clip=reading.field("clip", a_flag, False),
+        mlp=reading.switch("mlp", a_choice(Fusion), None),
+        norm_kernel=reading.switch("norm_kernel", a_choice(Fusion), None),
+        dropout=reading.switch("dropout", a_flag, None),
     )
 
 
@@ -94,7 +113,7 @@ def of_the_textbook(reading: Reading) -> Iterator[InputError]:
     """Every switch that is set although the textbook has none."""
     for name, usual in USUAL.items():
         value = reading.value(name)
-        if value is not None and value is not usual and value not in _OFF:
+        if value is not None and not (usual is False and value in _OFF):
             allowed = "the textbook has one way only; choose another implementation first"
             yield InputError(name, value, allowed)
 
@@ -103,8 +122,27 @@ def of_the_textbook(reading: Reading) -> Iterator[InputError]:
 _OFF = (False, "false", "off", "no")
 
 
-def refused(switches: Switches) -> Iterator[InputError]:
-    """Switches that contradict each other."""
+def refused(
+    switches: Switches, model: Model, implementation: Implementation
+) -> Iterator[InputError]:
+    """Switches that contradict each other, or that this model has not."""
     if switches.hold_logits and switches.loss is not Loss.FULL:
         allowed = "only the full loss makes all logits, so there is nothing to hold; use false"
         yield InputError("hold_logits", True, allowed)
+    kernel = switches.optimizer_kernel
+    if switches.optimizer is not Optimizer.ADAMW and kernel is not OptimizerKernel.FUSED:
+        allowed = f"kernels are chosen for adamw alone; leave it out with {switches.optimizer}"
+        yield InputError("optimizer_kernel", str(kernel), allowed)
+    if switches.mlp is Fusion.FUSED and model.experts:
+        allowed = f"{model.name}'s experts run as grouped products; use unfused"
+        yield InputError("mlp", str(switches.mlp), allowed)
+    if switches.norm_kernel is Fusion.FUSED and (model.family, model.qk_norm) == ("gemma", "head"):
+        allowed = (
+            f"{model.name} normalises heads that no kernel here takes as they lie; use unfused"
+        )
+        yield InputError("norm_kernel", str(switches.norm_kernel), allowed)
+    if switches.norm_kernel is Fusion.UNFUSED and model.norm is Norm.LAYERNORM:
+        allowed = f"{model.name} has LayerNorms, and PyTorch's is one kernel; use fused"
+        yield InputError("norm_kernel", str(switches.norm_kernel), allowed)
+    if switches.dropout and implementation is Implementation.TORCHTITAN:
+        yield InputError("dropout", True, "torchtitan's models drop nothing; use false")

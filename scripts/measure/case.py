@@ -35,6 +35,9 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "loss": LOSSES,
     "hold_logits": (False, True),
     "clip": (False, True),
+    "mlp": ("own", "fused", "unfused"),
+    "norm": ("own", "fused", "unfused"),
+    "dropout": ("own", "on", "off"),
 }
 
 
@@ -56,6 +59,10 @@ class Case:
     hold_logits: bool = False
     micro_batches: int = 1
     clip: bool = False
+    #: Activation and gate, and RMSNorm: by one kernel or several; "own" is as the model's code is.
+    mlp: str = "own"
+    norm: str = "own"
+    dropout: str = "own"
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -83,6 +90,8 @@ class Case:
         """The case that a table's row names."""
         values: dict[str, Any] = {}
         for field in fields(cls):
+            if field.name not in row:
+                continue  # a table from before there was this choice
             text = row[field.name]
             if field.name == "shape":
                 pairs = (item.split("=") for item in text.split())

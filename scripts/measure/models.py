@@ -33,10 +33,21 @@ def class_names(model: Model) -> tuple[str, str]:
     return f"{stem}Config", f"{stem}ForCausalLM"
 
 
-def config_values(model: Model, *, attention: str) -> dict[str, Any]:
-    """The keys of transformers' configuration that the shape decides; the rest are its defaults."""
+#: The names of a configuration's dropouts, where it has others than attention's.
+_DROPOUTS = {
+    "gpt": ("attn_pdrop", "resid_pdrop", "embd_pdrop"),
+    "phi": ("attention_dropout", "resid_pdrop"),
+}
+
+
+def config_values(model: Model, *, attention: str, dropout: str = "own") -> dict[str, Any]:
+    """The keys of transformers' configuration that a case decides; the rest are its defaults."""
+    rate = {"own": None, "on": 0.1, "off": 0.0}[dropout]
+    names = _DROPOUTS.get(model.family, ("attention_dropout",))
+    dropouts = {} if rate is None else dict.fromkeys(names, rate)
     if model.family == "gpt":
         return {
+            **dropouts,
             "vocab_size": model.vocabulary,
             "n_embd": model.hidden,
             "n_layer": model.layers,
@@ -47,6 +58,7 @@ def config_values(model: Model, *, attention: str) -> dict[str, Any]:
             "use_cache": False,
         }
     values = {
+        **dropouts,
         "vocab_size": model.vocabulary,
         "hidden_size": model.hidden,
         "intermediate_size": model.expert_ffn if model.experts else model.ffn,
@@ -78,7 +90,17 @@ def config_values(model: Model, *, attention: str) -> dict[str, Any]:
     return values
 
 
-def build(model: Model, *, implementation: str, attention: str, dtype: Any, device: str) -> Any:
+def build(
+    model: Model,
+    *,
+    implementation: str,
+    attention: str,
+    dtype: Any,
+    device: str,
+    mlp: str = "own",
+    norm: str = "own",
+    dropout: str = "own",
+) -> Any:
     """The model in training mode, its weights in ``dtype``."""
     with default_dtype(dtype), torch.device(device):
         if implementation == "torchtitan":
@@ -89,11 +111,13 @@ def build(model: Model, *, implementation: str, attention: str, dtype: Any, devi
             transformers = import_module("transformers")
             config_class, model_class = class_names(model)
             config = getattr(transformers, config_class)(
-                **config_values(model, attention=attention)
+                **config_values(model, attention=attention, dropout=dropout)
             )
             config._attn_implementation = "eager" if attention == "eager" else "sdpa"
             _ask_no_values()
             built = getattr(transformers, model_class)(config)
+        if (mlp, norm) != ("own", "own"):
+            import_module(".kernels", __package__).apply(built, norm=norm, mlp=mlp)
     return built.train()
 
 

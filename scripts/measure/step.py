@@ -56,6 +56,9 @@ class Step:
             attention=case.attention,
             dtype=weights,
             device=device,
+            mlp=case.mlp,
+            norm=case.norm,
+            dropout=case.dropout,
         )
         recompute.apply(self.built, case.recompute)
         self.loss = self._own_loss()

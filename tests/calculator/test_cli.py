@@ -75,6 +75,31 @@ def test_llama_7b_needs_what_the_chapter_says(run, recipe, recompute, peak):
     assert f"{peak:,} bytes" in run("estimate", "--recipe", recipe, "--recompute", recompute).out
 
 
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (["--accumulate", "4"], ["--micro-batches", "4"]),
+        (["--gradient-dtype", "fp32"], ["--recipe", "mixed-adam-fp32-grad"]),
+        (
+            ["--gradient-dtype", "bf16", "--recipe", "mixed-adam-fp32-grad"],
+            ["--recipe", "mixed-adam"],
+        ),
+        (["--norm", "fused"], ["--norm-kernel", "fused"]),
+    ],
+)
+def test_other_words_mean_the_same(run, words, same):
+    asked = ["estimate", "--implementation", "huggingface", "--json"]
+    answer = run(*asked, *words).json
+    assert answer == run(*asked, *same).json
+    assert answer["run"] != run(*asked).json["run"] or "--recipe" in words
+
+
+def test_gradients_that_no_recipe_has_are_refused(run):
+    found = run("estimate", "--recipe", "bf16-adam", "--gradient-dtype", "fp32")
+    assert found.status == 2
+    assert "--gradient-dtype: 'fp32' cannot be used; bf16-adam has bf16 gradients" in found.err
+
+
 def test_the_decoder_needs_what_the_chapter_says(run):
     answer = run("estimate", "--model=decoder", "--sequence=8", "--micro-batch=16", "--json").json
     assert (answer["states_bytes"], answer["peak"]["bytes"]) == (86_016, 286_208)

@@ -42,6 +42,7 @@ def requests(draw: st.DrawFn) -> dict[str, object]:
     """A run as a library runs it, of any kind that is recorded."""
     model = catalog.get(draw(st.sampled_from(MODELS)))
     loss = draw(st.sampled_from(["full", "chunked", "fused-linear"]))
+    optimizer = draw(st.sampled_from([None, *Optimizer]))
     return {
         "model": model.id,
         "shape": {"layers": draw(st.integers(1, 9))},
@@ -52,9 +53,14 @@ def requests(draw: st.DrawFn) -> dict[str, object]:
         "recompute": draw(st.sampled_from(["none", "selective", "full", "matmuls"])),
         "attention": draw(st.sampled_from(["flash", "eager"])),
         "loss": loss,
-        "optimizer": draw(st.sampled_from([None, *Optimizer])),
+        "optimizer": optimizer,
         "clip": draw(st.booleans()),
-        "optimizer_kernel": draw(st.sampled_from(["fused", "foreach", "forloop"])),
+        "optimizer_kernel": draw(st.sampled_from(["fused", "foreach", "forloop"]))
+        if optimizer in (None, "adamw")
+        else None,
+        "mlp": draw(st.sampled_from([None, "fused", "unfused"])) if not model.experts else None,
+        "norm_kernel": draw(st.sampled_from([None, "fused"])),
+        "dropout": draw(st.sampled_from([None, False])),
         "hold_logits": loss == "full" and draw(st.booleans()),
     }
 

@@ -19,6 +19,16 @@ TENSORS: dict[str, list[dict[str, str]]] = defaultdict(list)
 for _tensor in rows_of("block-tensors.csv"):
     TENSORS[_tensor["block"]].append(_tensor)
 
+SWITCHED = (
+    "implementation",
+    "precision",
+    "attention",
+    "recompute",
+    "norm",
+    "mlp",
+    "dropout",
+)
+
 
 def test_there_are_rows_to_be_held_against():
     assert len(STEPS) >= 200
@@ -53,6 +63,16 @@ def test_attentions_scratch_memory_is_counted_where_it_is_asked_for(row):
     "row", steps_of("more-steps.json"), ids=lambda row: "-".join(map(str, list(row.values())[7:12]))
 )
 def test_families_outside_the_matrix_peak_as_in_pytorch(row):
+    found = Case(row).highest()
+    assert {phase: found[phase].bytes for phase in row["peaks"]} == row["peaks"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    steps_of("switch-steps.json"),
+    ids=lambda row: "-".join(str(row[name]) for name in ("model", *SWITCHED)),
+)
+def test_norms_gates_and_dropouts_exchanged_peak_as_in_pytorch(row):
     found = Case(row).highest()
     assert {phase: found[phase].bytes for phase in row["peaks"]} == row["peaks"]
 

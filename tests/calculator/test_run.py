@@ -31,6 +31,9 @@ def refused(**request: object) -> InputErrors:
         ("clip", "maybe", "true or false", None),
         ("optimizer_kernel", "fuse", "fused, foreach, forloop", "fused"),
         ("hold_logits", "maybe", "true or false", None),
+        ("mlp", "fusd", "fused, unfused", "fused"),
+        ("norm_kernel", 7, "fused, unfused", None),
+        ("dropout", 0.1, "true or false", None),
         ("data", 0, "whole number", None),
         ("zero", 4, "0 (off), 1, 2, 3", None),
         ("zero", True, "0 (off), 1, 2, 3", None),
@@ -82,6 +85,37 @@ def test_all_bad_fields_are_named_at_once():
             {"implementation": "huggingface", "loss": "chunked", "hold_logits": True},
             "hold_logits",
             "nothing to hold",
+        ),
+        ({"dropout": False}, "dropout", "the textbook has one way only"),
+        (
+            {"implementation": "huggingface", "optimizer": "muon", "optimizer_kernel": "foreach"},
+            "optimizer_kernel",
+            "for adamw alone; leave it out with muon",
+        ),
+        (
+            {"implementation": "huggingface", "model": "mixtral-8x7b", "mlp": "fused"},
+            "mlp",
+            "experts run as grouped products",
+        ),
+        (
+            {
+                "implementation": "huggingface",
+                "model": "gpt2",
+                "sequence": 64,
+                "norm_kernel": "unfused",
+            },
+            "norm_kernel",
+            "has LayerNorms",
+        ),
+        (
+            {"implementation": "huggingface", "model": "gemma-3-1b", "norm_kernel": "fused"},
+            "norm_kernel",
+            "use unfused",
+        ),
+        (
+            {"implementation": "torchtitan", "dropout": True},
+            "dropout",
+            "models drop nothing",
         ),
         (
             {"implementation": "huggingface", "model": "deepseek-v3"},

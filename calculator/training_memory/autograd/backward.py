@@ -8,6 +8,7 @@ added to it; a parameter takes the sum of all its uses.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator, Sequence
 
 from ..categories import Category
 from ..formula import Formula
@@ -65,7 +66,7 @@ class BackwardPass:
         category = Category.LOGITS if node.logits else WORKING
         saved = [tape.unpack(one) for one in node.saved]
         with tape.as_category(category):
-            found = list(node.backward(tape, grads))
+            found = list(node.backward(tape, grads) if node.backward else _over(tape, saved))
             # What a checkpoint made again is dropped here; what the node itself kept, and the
             # gradients it was given, only once its own are checked (call_function).
             del saved
@@ -106,6 +107,13 @@ class BackwardPass:
         if gradient is not None and parameter.grad is None and self.keeps:
             self.tape.count_as(gradient.storage, Category.GRADIENTS)
             parameter.grad = gradient
+
+
+def _over(tape: Tape, saved: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Gradients that take the place of what was saved."""
+    for one in saved:
+        tape.count_as(one.storage, WORKING)
+        yield one
 
 
 def _bring(

@@ -58,7 +58,7 @@ class Tape(Memory):
         self,
         name: str,
         inputs: Sequence[Tensor | Parameter | None],
-        backward: Backward,
+        backward: Backward | None,
         saves: Sequence[Save] = (),
         outputs: int = 1,
     ) -> Node | None:

@@ -103,7 +103,7 @@ class Node:
         name: str,
         sequence: int,
         inputs: Sequence[Tensor | Parameter | None],
-        backward: Backward,
+        backward: Backward | None,
         outputs: int,
     ) -> None:
         self.name = name
@@ -112,6 +112,7 @@ class Node:
         #: Size and dtype of each input, which its gradient is brought to.
         self.expected = tuple((one.numel, one.dtype) if one else None for one in inputs)
         self.saved: list[Tensor | Holder] = []
+        #: None where the gradients of its inputs are written over what it saved of them.
         self.backward = backward
         self.outputs = outputs
         self.module = ""

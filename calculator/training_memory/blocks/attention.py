@@ -27,14 +27,12 @@ def attend(
     v: Tensor,
     structure: Structure,
     held: Held = (),
-    *,
-    drops: bool = False,
 ) -> Attended:
     """The context; with selective recomputation this alone is run again in the backward pass."""
 
     def core(q: Tensor, k: Tensor, v: Tensor, held: Held = held) -> Attended:
         if structure.kernel == "eager":
-            return eager(tape, q, k, v, structure, drops=drops)
+            return eager(tape, q, k, v, structure)
         return fused(tape, q, k, v, structure), None
 
     if structure.recompute == "selective":
@@ -82,6 +80,7 @@ def _math(tape: Tape, q: Tensor, k: Tensor, v: Tensor, structure: Structure) -> 
     weights = batched_product(tape, q, op.scale(tape, k, "keys scaled"), structure, "scores")
     weights = op.add_number(tape, weights, "masked scores")
     weights = op.softmax(tape, weights)
+    weights = op.dropout(tape, weights, drops=structure.drops)
     context = batched_product(tape, weights, v, structure, "context")
     del mask
     return context
@@ -98,15 +97,7 @@ def _causal_bias(tape: Tape, dtype: str) -> Tensor:
     return mask
 
 
-def eager(
-    tape: Tape,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    structure: Structure,
-    *,
-    drops: bool,
-) -> Attended:
+def eager(tape: Tape, q: Tensor, k: Tensor, v: Tensor, structure: Structure) -> Attended:
     """``eager_attention_forward``: every score in memory."""
     k, v = _repeated(tape, k, structure, "keys"), _repeated(tape, v, structure, "values")
     weights = op.scale(tape, batched_product(tape, q, k, structure, "scores"), "scaled scores")
@@ -122,8 +113,7 @@ def eager(
     else:
         # One expression: the scores are held until the cast is made.
         weights = op.cast(tape, op.softmax(tape, weights, "fp32"), q.dtype, "softmax output")
-    if drops:
-        weights = op.dropout(tape, weights)
+    weights = op.dropout(tape, weights, drops=structure.drops)
     context = batched_product(tape, weights, v, structure, "context")
     return op.by_tokens(tape, context, "context in token order"), weights
 

@@ -40,7 +40,7 @@ class CausalLM:
             x = self._layer(tape, x, weights, start.others if index else start.first)
         tape.mark("forward", "norm")
         with tape.module("final norm"):
-            return self.family.norm(tape, x, self.outer)
+            return self.family.norm(tape, x, self.outer, self.structure)
 
     def _layer(self, tape: Tape, x: Tensor, weights: Weights, shared: Shared) -> Tensor:
         def region(x: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class Family:
 
     before: Callable[[Tape, Tensor, Weights, Structure], Start]
     layer: Callable[[Tape, Tensor, Weights, Structure, Shared], Tensor]
-    norm: Callable[[Tape, Tensor, Weights], Tensor]
+    norm: Callable[[Tape, Tensor, Weights, Structure], Tensor]
 
 
 def _embedded(tape: Tape, ids: Tensor, w: Weights) -> Tensor:
@@ -80,7 +80,7 @@ def _before_gpt2(tape: Tape, ids: Tensor, w: Weights, structure: Structure) -> S
     placed = _placed(tape, places, w, structure)
     x = op.add(tape, embedded, placed, "residual stream")
     shared = Shared(None, places, _mask(tape, x, structure))
-    return Start(op.dropout(tape, x), shared, shared, embedded, placed)
+    return Start(op.dropout(tape, x, drops=structure.drops), shared, shared, embedded, placed)
 
 
 def _placed(tape: Tape, places: Tensor, w: Weights, structure: Structure) -> Tensor:
@@ -103,33 +103,21 @@ def _before_classic_gpt(tape: Tape, ids: Tensor, w: Weights, structure: Structur
     return Start(x, shared, shared)
 
 
-def _llama_norm(tape: Tape, x: Tensor, w: Weights) -> Tensor:
-    return rms.llama_norm(tape, x, w("final norm", "h"))
+def _rms_norm(tape: Tape, x: Tensor, w: Weights, structure: Structure) -> Tensor:
+    return rms.norm(tape, x, w("final norm", "h"), structure)
 
 
-def _olmo_norm(tape: Tape, x: Tensor, w: Weights) -> Tensor:
-    return rms.olmo_norm(tape, x, w("final norm", "h"))
-
-
-def _gemma_norm(tape: Tape, x: Tensor, w: Weights) -> Tensor:
-    return rms.gemma_norm(tape, x, w("final norm", "h"))
-
-
-def _layer_norm(tape: Tape, x: Tensor, w: Weights) -> Tensor:
+def _layer_norm(tape: Tape, x: Tensor, w: Weights, _: Structure) -> Tensor:
     return op.layer_norm(tape, x, w("final norm", "h"), w("final norm bias", "h"), ROWS)
-
-
-def _plain_norm(tape: Tape, x: Tensor, w: Weights) -> Tensor:
-    return op.rms_norm(tape, x, w("final norm", "h"), ROWS)
 
 
 FAMILIES: dict[str, Family] = {
     "gpt2": Family(before=_before_gpt2, layer=gpt2.layer, norm=_layer_norm),
-    "llama": Family(before=_before_llama, layer=llama.layer, norm=_llama_norm),
-    "olmo2": Family(before=_before_llama, layer=olmo2.layer, norm=_olmo_norm),
-    "gemma2": Family(before=_before_gemma, layer=gemma.layer, norm=_gemma_norm),
-    "gemma3": Family(before=_before_gemma, layer=gemma.layer, norm=_gemma_norm),
-    "phi3": Family(before=_before_llama, layer=phi3.layer, norm=_llama_norm),
-    "plain-llama": Family(before=_before_plain_llama, layer=plain_llama.layer, norm=_plain_norm),
+    "llama": Family(before=_before_llama, layer=llama.layer, norm=_rms_norm),
+    "olmo2": Family(before=_before_llama, layer=olmo2.layer, norm=_rms_norm),
+    "gemma2": Family(before=_before_gemma, layer=gemma.layer, norm=_rms_norm),
+    "gemma3": Family(before=_before_gemma, layer=gemma.layer, norm=_rms_norm),
+    "phi3": Family(before=_before_llama, layer=phi3.layer, norm=_rms_norm),
+    "plain-llama": Family(before=_before_plain_llama, layer=plain_llama.layer, norm=_rms_norm),
     "classic-gpt": Family(before=_before_classic_gpt, layer=classic_gpt.layer, norm=_layer_norm),
 }

@@ -12,7 +12,7 @@ from ..autograd.weights import Weights
 from ..structure import Structure
 from .attention import Attended, attend
 from .llama import both_rotated, mlp, projected, projected_back
-from .rms import gemma_norm
+from .rms import norm
 from .shared import Shared
 from .sizes import HEAD_ROWS, KEY_HEAD_ROWS
 
@@ -22,8 +22,8 @@ def attention(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: S
     with tape.module("attention"):
         q, k, v = (projected(tape, x, w, structure, name) for name in ("query", "key", "value"))
         if structure.family == "gemma3":
-            q = gemma_norm(tape, q, w("query norm", "e"), HEAD_ROWS)
-            k = gemma_norm(tape, k, w("key norm", "e"), KEY_HEAD_ROWS)
+            q = norm(tape, q, w("query norm", "e"), structure, HEAD_ROWS)
+            k = norm(tape, k, w("key norm", "e"), structure, KEY_HEAD_ROWS)
         q, k = both_rotated(tape, q, k, shared)
         context, weights = attend(tape, q, k, v, structure, shared.held)
         return projected_back(tape, context, w, structure), weights
@@ -33,15 +33,15 @@ def layer(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: Share
     """One decoder layer, with a norm before and after each of its halves."""
     residual = x
     with tape.module("attention norm"):
-        x = gemma_norm(tape, x, w("attention norm", "h"))
+        x = norm(tape, x, w("attention norm", "h"), structure)
     x, _ = attention(tape, x, w, structure, shared)
     with tape.module("attention output norm"):
-        x = gemma_norm(tape, x, w("attention output norm", "h"))
+        x = norm(tape, x, w("attention output norm", "h"), structure)
     x = op.add(tape, residual, x, "residual stream")
     residual = x
     with tape.module("mlp norm"):
-        x = gemma_norm(tape, x, w("mlp norm", "h"))
+        x = norm(tape, x, w("mlp norm", "h"), structure)
     x = mlp(tape, x, w, structure)
     with tape.module("mlp output norm"):
-        x = gemma_norm(tape, x, w("mlp output norm", "h"))
+        x = norm(tape, x, w("mlp output norm", "h"), structure)
     return op.add(tape, residual, x, "residual stream")

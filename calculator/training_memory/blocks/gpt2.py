@@ -38,10 +38,10 @@ def attention(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: S
         q, k, v = op.split(tape, op.affine(tape, x, *joint), [QUERIES] * 3)
         k, v = op.heads(tape, k), op.heads(tape, v)
         q = op.heads(tape, q)
-        context, weights = attend(tape, q, k, v, structure, shared.held, drops=True)
+        context, weights = attend(tape, q, k, v, structure, shared.held)
         back = w("attention output", "h", "h"), TOKENS, "attention output"
         context = op.affine(tape, context, *back, w("attention output bias", "h"))
-        context = op.dropout(tape, context)
+        context = op.dropout(tape, context, drops=structure.drops)
         return context, weights
 
 
@@ -49,9 +49,10 @@ def mlp(tape: Tape, x: Tensor, w: Weights, structure: Structure) -> Tensor:
     """The feed-forward layer with its dropout."""
     with tape.module("mlp"):
         x = op.affine(tape, x, w("up", "h", "f"), WIDE, "up", w("up bias", "f"))
-        x = gelu_new(tape, x) if structure.activation == "gelu-tanh" else op.gelu(tape, x)
+        by_itself = structure.activation == "gelu-tanh" and not structure.fused_mlp
+        x = gelu_new(tape, x) if by_itself else op.gelu(tape, x)
         x = op.affine(tape, x, w("down", "f", "h"), TOKENS, "down", w("down bias", "h"))
-        return op.dropout(tape, x)
+        return op.dropout(tape, x, drops=structure.drops)
 
 
 def layer(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: Shared) -> Tensor:

@@ -41,7 +41,7 @@ def _projected_and_normed(
         return projected(tape, x, w, structure, name)
     rows = HEAD_ROWS if name == "query" else KEY_HEAD_ROWS
     made = projected(tape, x, w, structure, name)  # held until the norm's module returns
-    return rms.llama_norm(tape, made, w(f"{name} norm", "e"), rows)
+    return rms.norm(tape, made, w(f"{name} norm", "e"), structure, rows)
 
 
 def attention(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: Shared) -> Attended:
@@ -78,8 +78,11 @@ def mlp(tape: Tape, x: Tensor, w: Weights, structure: Structure) -> Tensor:
         return op.linear(tape, x, w(name, "f", "h"), WIDE, name, bias)
 
     with tape.module("mlp"):
-        activate = op.silu if structure.activation == "silu" else op.gelu
-        inner = op.multiply(tape, activate(tape, widened("gate")), widened("up"), "gated")
+        if structure.fused_mlp:
+            inner = op.gated(tape, widened("gate"), widened("up"))
+        else:
+            activate = op.silu if structure.activation == "silu" else op.gelu
+            inner = op.multiply(tape, activate(tape, widened("gate")), widened("up"), "gated")
         bias = w.optional(structure.mlp_bias, "down bias", "h")
         return op.linear(tape, inner, w("down", "h", "f"), TOKENS, "down", bias)
 
@@ -88,11 +91,11 @@ def layer(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: Share
     """One decoder layer."""
     residual = x
     with tape.module("attention norm"):
-        x = rms.llama_norm(tape, x, w("attention norm", "h"))
+        x = rms.norm(tape, x, w("attention norm", "h"), structure)
     x, _ = attention(tape, x, w, structure, shared)
     x = op.add(tape, residual, x, "residual stream")
     residual = x
     with tape.module("mlp norm"):
-        x = rms.llama_norm(tape, x, w("mlp norm", "h"))
+        x = rms.norm(tape, x, w("mlp norm", "h"), structure)
     x = (mixture if structure.experts else mlp)(tape, x, w, structure)
     return op.add(tape, residual, x, "residual stream")

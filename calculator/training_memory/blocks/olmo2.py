@@ -12,7 +12,7 @@ from ..autograd.weights import Weights
 from ..structure import Structure
 from .attention import Attended, attend
 from .llama import mlp, projected_back, straight
-from .rms import olmo_norm
+from .rms import norm
 from .rotary import rotated
 from .shared import Shared
 
@@ -36,7 +36,7 @@ def _projected_and_normed(
 ) -> Tensor:
     """Queries or keys, all heads of them normalised together."""
     made = straight(tape, x, w, structure, name)  # held until the norm's module returns
-    return olmo_norm(tape, made, w(f"{name} norm", heads, "e"))
+    return norm(tape, made, w(f"{name} norm", heads, "e"), structure)
 
 
 def _both_rotated(tape: Tape, q: Tensor, k: Tensor, shared: Shared) -> tuple[Tensor, Tensor]:
@@ -51,10 +51,10 @@ def layer(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: Share
     residual = x
     x, _ = attention(tape, x, w, structure, shared)
     with tape.module("attention norm"):
-        x = olmo_norm(tape, x, w("attention norm", "h"))
+        x = norm(tape, x, w("attention norm", "h"), structure)
     x = op.add(tape, residual, x, "residual stream")
     residual = x
     x = mlp(tape, x, w, structure)
     with tape.module("mlp norm"):
-        x = olmo_norm(tape, x, w("mlp norm", "h"))
+        x = norm(tape, x, w("mlp norm", "h"), structure)
     return op.add(tape, residual, x, "residual stream")

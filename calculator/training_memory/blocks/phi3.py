@@ -1,6 +1,6 @@
 """Hugging Face's Phi-3 and Phi-4, operation by operation: fused projections, sliced.
 
-Follows ``transformers`` 5.24, models/phi3/modeling_phi3.py. Its dropouts drop nothing by default.
+Follows ``transformers`` 5.24, models/phi3/modeling_phi3.py.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ..formula import Formula, symbol
 from ..structure import Structure
 from .attention import Attended, attend
 from .llama import projected_back
-from .rms import llama_norm
+from .rms import norm
 from .rotary import rotated
 from .shared import Shared
-from .sizes import KEYS, QUERIES, ROWS, TOKENS, WIDE
+from .sizes import KEYS, QUERIES, TOKENS, WIDE
 
 
 def attention(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: Shared) -> Attended:
@@ -64,8 +64,12 @@ def mlp(tape: Tape, x: Tensor, w: Weights, structure: Structure) -> Tensor:
     with tape.module("mlp"):
         both = op.linear(tape, x, w("gate and up", 2, "f", "h"), 2 * WIDE, "gate and up")
         gate, up = op.chunk(tape, both)
-        activate = op.silu if structure.activation == "silu" else op.gelu
-        up = op.multiply(tape, up, activate(tape, gate), "gated")
+        if structure.fused_mlp:
+            # Liger's kernel wants its rows whole, and halves of one projection are not.
+            up = op.gated(tape, gate, up, copies=True)
+        else:
+            activate = op.silu if structure.activation == "silu" else op.gelu
+            up = op.multiply(tape, up, activate(tape, gate), "gated")
         return op.linear(tape, up, w("down", "h", "f"), TOKENS, "down")
 
 
@@ -73,11 +77,11 @@ def layer(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: Share
     """One decoder layer."""
     residual = x
     with tape.module("attention norm"):
-        x = llama_norm(tape, x, w("attention norm", "h"), ROWS)
+        x = norm(tape, x, w("attention norm", "h"), structure)
     x, _ = attention(tape, x, w, structure, shared)
-    x = op.add(tape, residual, x, "residual stream")
+    x = op.add(tape, residual, op.dropout(tape, x, drops=structure.drops), "residual stream")
     residual = x
     with tape.module("mlp norm"):
-        x = llama_norm(tape, x, w("mlp norm", "h"), ROWS)
+        x = norm(tape, x, w("mlp norm", "h"), structure)
     x = mlp(tape, x, w, structure)
-    return op.add(tape, residual, x, "residual stream")
+    return op.add(tape, residual, op.dropout(tape, x, drops=structure.drops), "residual stream")

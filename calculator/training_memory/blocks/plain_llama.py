@@ -12,10 +12,11 @@ from ..autograd.tape import Tape
 from ..autograd.tensors import Tensor
 from ..autograd.weights import Weights
 from ..structure import Structure
+from . import rms
 from .attention import batched_product, fused
 from .llama import mlp, projected, projected_back
 from .shared import Shared
-from .sizes import CAUSAL, QUERIES, ROTARY, ROWS
+from .sizes import CAUSAL, QUERIES, ROTARY
 
 
 def _rotated(tape: Tape, x: Tensor) -> Tensor:
@@ -72,13 +73,15 @@ def layer(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: Share
     x = op.add(
         tape,
         x,
-        attention(tape, norm(tape, x, w, "attention norm"), w, structure),
+        attention(tape, norm(tape, x, w, "attention norm", structure), w, structure),
         "residual stream",
     )
-    return op.add(tape, x, mlp(tape, norm(tape, x, w, "mlp norm"), w, structure), "residual stream")
+    return op.add(
+        tape, x, mlp(tape, norm(tape, x, w, "mlp norm", structure), w, structure), "residual stream"
+    )
 
 
-def norm(tape: Tape, x: Tensor, w: Weights, name: str) -> Tensor:
-    """``nn.RMSNorm``."""
+def norm(tape: Tape, x: Tensor, w: Weights, name: str, structure: Structure) -> Tensor:
+    """``nn.RMSNorm``, or as torchtitan wrote it out before PyTorch had one."""
     with tape.module(name):
-        return op.rms_norm(tape, x, w(name, "h"), ROWS)
+        return rms.norm(tape, x, w(name, "h"), structure)

@@ -1,12 +1,24 @@
-"""Root-mean-square norms as Hugging Face writes them out, each family in its own way."""
+"""Root-mean-square norms: by one kernel, or written out, each family in its own way."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 from ..autograd import operations as op
 from ..autograd.tape import Tape
 from ..autograd.tensors import Parameter, Tensor
 from ..formula import Formula
+from ..structure import Structure
 from .sizes import ROWS
+
+
+def norm(
+    tape: Tape, x: Tensor, weight: Parameter, structure: Structure, rows: Formula = ROWS
+) -> Tensor:
+    """The family's norm, as the structure has it."""
+    if structure.fused_norm:
+        return op.rms_norm(tape, x, weight, rows)
+    return _WRITTEN_OUT.get(structure.family, llama_norm)(tape, x, weight, rows)
 
 
 def llama_norm(tape: Tape, x: Tensor, weight: Parameter, rows: Formula = ROWS) -> Tensor:
@@ -51,3 +63,10 @@ def _normalised(tape: Tape, x: Tensor, rows: Formula) -> Tensor:
         op.reciprocal_root(tape, op.add_number(tape, op.mean(tape, op.square(tape, x), rows))),
         "normalised",
     )
+
+
+_WRITTEN_OUT: Mapping[str, Callable[[Tape, Tensor, Parameter, Formula], Tensor]] = {
+    "olmo2": olmo_norm,
+    "gemma2": gemma_norm,
+    "gemma3": gemma_norm,
+}

@@ -10,7 +10,7 @@ from ..blocks.ledger import Recompute
 from ..implementations import Implementation
 from ..model import Activation, Norm, QkNorm
 from ..records import dataclass
-from ..switches import Attention, Loss, Optimizer, OptimizerKernel
+from ..switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
 
 
 class Kind(StrEnum):
@@ -151,6 +151,8 @@ def _choice(
 def _flag(name: str, label: str, place: Place, meaning: str) -> Field:
     return Field(name=name, label=label, kind=Kind.FLAG, place=place, meaning=meaning)
 
+
+_FUSION: Mapping[str, str] = {Fusion.FUSED: "One kernel", Fusion.UNFUSED: "Each by itself"}
 
 FIELDS: tuple[Field, ...] = (
     _choice(
@@ -459,6 +461,29 @@ FIELDS: tuple[Field, ...] = (
         Place.IMPLEMENTATION,
         "Their norm is taken and they are scaled down before the optimizer steps. Not for the "
         "textbook.",
+    ),
+    _choice(
+        "mlp",
+        "Activation and gate",
+        Place.IMPLEMENTATION,
+        "One kernel (Liger's SwiGLU and GEGLU) keeps its two inputs alone; operations by "
+        "themselves keep what is between them too. Not for the textbook.",
+        _switch(Fusion, _FUSION),
+    ),
+    _choice(
+        "norm_kernel",
+        "RMSNorm",
+        Place.IMPLEMENTATION,
+        "One kernel keeps the norm's input and its spread; written out in operations it keeps a "
+        "32-bit copy of the input and the normalised values. Not for the textbook.",
+        _switch(Fusion, _FUSION),
+    ),
+    _choice(
+        "dropout",
+        "Dropout",
+        Place.IMPLEMENTATION,
+        "Where it drops values it keeps a mask of one byte for each. Not for the textbook.",
+        lambda: {"": (("", "Its own"), ("true", "On"), ("false", "Off"))},
     ),
 )
 

@@ -201,6 +201,23 @@ def gelu(tape: Tape, x: Tensor) -> Tensor:
     return _from_input(tape, x, "gelu", "GELU output")
 
 
+def gated(tape: Tape, gate: Tensor, up: Tensor, *, copies: bool = False) -> Tensor:
+    """act(gate) · up in one kernel: Liger's LigerSiLUMulFunction and LigerGELUMulFunction.
+
+    It saves both factors, makes the activation again going back, and writes their gradients over
+    them. Where they are not contiguous it ``copies`` both first.
+    Source: src/liger_kernel/ops/swiglu.py, geglu.py; Hsu et al. 2024, arXiv:2410.10989, §3.2.
+    """
+    inputs = gate, up
+    if copies:
+        gate = tape.new("gate, contiguous", gate.numel, gate.dtype)
+        up = tape.new("up, contiguous", up.numel, up.dtype)
+    node = tape.node("gated", inputs, None, [(gate, ARGUMENT), (up, PRODUCT)])
+    z = like(tape, up, "gated")
+    tape.attach(node, z)
+    return z
+
+
 def softmax(tape: Tape, x: Tensor, dtype: str | None = None) -> Tensor:
     """``F.softmax(…, dtype)``: a copy in that type first where it differs; saves its output."""
     wanted = "fp32" if tape.autocast else dtype or x.dtype
@@ -232,8 +249,13 @@ def _one_gradient(label: str) -> Backward:
     return backward
 
 
-def dropout(tape: Tape, x: Tensor) -> Tensor:
-    """``F.dropout`` in training: the output, and a mask of one byte an element."""
+def dropout(tape: Tape, x: Tensor, *, drops: bool = True) -> Tensor:
+    """``F.dropout`` in training: the output, and a mask of one byte an element.
+
+    Where it drops nothing it is its input (aten/src/ATen/native/Dropout.cpp).
+    """
+    if not drops:
+        return x
     node = tape.node("native_dropout", [x], _one_gradient("dropout"))
     z = like(tape, x, "dropout output")
     mask = like(tape, x, "dropout mask", "bool")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import accuracy_tables
 import decoder_run
 import decoder_tables
+import measured_tables
 import published_tables
 from table import Cell, Column, Table
 from training_memory import catalog, recipe
@@ -221,4 +222,6 @@ TABLES: dict[str, Callable[[], Table]] = {
     "recomputation-models": published_tables.recomputation_models,
     "accuracy": accuracy_tables.summary,
     "accuracy-steps": accuracy_tables.steps,
+    "measured": measured_tables.summary,
+    "measured-rows": measured_tables.rows,
 }

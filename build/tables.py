@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import accuracy_tables
+import block_tables
 import decoder_run
 import decoder_tables
 import measured_tables
@@ -222,6 +223,9 @@ TABLES: dict[str, Callable[[], Table]] = {
     "recomputation-models": published_tables.recomputation_models,
     "accuracy": accuracy_tables.summary,
     "accuracy-steps": accuracy_tables.steps,
+    "blocks": block_tables.summary,
+    "blocks-all": block_tables.every,
+    "blocks-tensors": block_tables.tensors,
     "measured": measured_tables.summary,
     "measured-rows": measured_tables.rows,
 }

@@ -95,8 +95,10 @@ def _block(row: Traced, tensors: Sequence[Traced]) -> Block:
 def _nearest(traced: Traced, same: Sequence[KeptRow]) -> int:
     """Which of ours that are equal bears its name: a key for ``.key``; else the first."""
     role = traced["needed_by"].rpartition(".")[2]
-    named = (place for place, ours in enumerate(same) if ours.name.startswith(role))
-    return next(named, 0)
+    named = [place for place, ours in enumerate(same) if ours.name.startswith(role)]
+    # Keys and queries are called what was last done to them; values are never turned.
+    others = [place for place, ours in enumerate(same) if not ours.name.startswith("value")]
+    return (named or others or [0])[0]
 
 
 def _kept(row: Traced) -> tuple[KeptRow, ...]:

@@ -27,7 +27,15 @@ from places import ROOT
 
 pytestmark = [pytest.mark.site, pytest.mark.xdist_group("drift")]  # one set of builds for all
 
-COPIED = ("calculator", "build", "docs", "scripts/decoder", "mkdocs.yml", "LICENSE")
+COPIED = (
+    "calculator",
+    "build",
+    "docs",
+    "scripts/decoder",
+    "mkdocs.yml",
+    "pyproject.toml",
+    "LICENSE",
+)
 
 # What the site says in many places, asked of the copy's own calculator, as it is shown.
 QUESTIONS = """

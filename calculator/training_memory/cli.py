@@ -1,4 +1,4 @@
-"""The command line: ``training-memory estimate``, ``explain``, ``models``, ``gpus``, ``verify``."""
+"""The command line: ``training-memory estimate``, ``explain``, ``fit``, ``models`` and others."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from .flags import Parser
+    from .plans import Progress
     from .render.terminal import Terminal
 
 _HELP = """\
@@ -24,6 +25,7 @@ Where the memory of training a language model goes: every byte, when, and why.
 commands:
   estimate   what one training step needs, of what, and whether it fits
   explain    the same, derived: every tensor, its formula, its numbers, its source
+  fit        what to change so that it fits: single changes, the cheapest plan, fewest GPUs
   models     the models known by name
   gpus       the GPUs known by name
   verify     train for a few steps on this machine's GPU, and compare (needs PyTorch)
@@ -34,6 +36,7 @@ commands:
 examples:
   training-memory estimate --model llama-7b --sequence 4096 --recompute full
   training-memory estimate --config config.json --data 8 --zero 3 --json
+  training-memory fit --model llama-3-8b --gpus 8 --device h100-80gb
   training-memory models llama
 """
 
@@ -119,6 +122,31 @@ def _run(command: str, arguments: list[str]) -> int:
     return _write(shown(answer, _terminal(), binary=request.binary))
 
 
+def _fit(command: str, arguments: list[str]) -> int:
+    from . import fit_command
+    from .render.fit_text import fit_text
+
+    parser = fit_command.parser(command)
+    given, errors = parser.read(arguments)
+    if given.get("help"):
+        return _write(parser.format_help())
+    asked = fit_command.read(given, errors)
+    found = fit_command.answer(asked, _tell)
+    if asked.json:
+        return _write(_json(found.to_json()))
+    return _write(fit_text(found, _terminal(), binary=asked.binary))
+
+
+def _tell(progress: Progress) -> None:
+    """How far a search is, where somebody watches; the next line takes its place."""
+    stream = sys.stderr
+    if stream is None or not stream.isatty():
+        return
+    said = f"{progress.estimated:,} of {progress.of:,}" if progress.of else f"{progress.priced:,}"
+    stream.write("\r\x1b[K" if progress.done else f"\rplans tried: {said}")
+    stream.flush()
+
+
 def _models(command: str, arguments: list[str]) -> int:
     from .render.lists import models_json, models_text, named
 
@@ -167,6 +195,7 @@ def _list_parser(command: str, description: str) -> Parser:
 _COMMANDS: Mapping[str, Callable[[str, list[str]], int]] = {
     "estimate": _run,
     "explain": _run,
+    "fit": _fit,
     "models": _models,
     "gpus": _gpus,
     "verify": _verify,

@@ -1,202 +1,199 @@
-"""What to change so that a run fits: each single change tried, with the bytes it saves."""
+"""What to change so that a run fits: each single change tried, and the cheapest plan.
+
+Single changes are :mod:`.moves` and doublings of a split; each is estimated and priced
+(:mod:`.cost`). Plans are :mod:`.plans`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .blocks.ledger import Recompute
+from .cost import Cost, cost, global_batch
 from .errors import InputErrors
-from .estimate import Estimate, estimate
-from .implementations import Implementation
+from .estimate import Estimate, peak_bytes
+from .largest import fits as holds
+from .largest import largest_micro_batch, longest_sequence
+from .moves import price, single, words
+from .plans import Plan, Progress, fewest_gpus, search
 from .records import dataclass
 from .run import Run
-from .switches import Attention, Loss, OptimizerKernel
-
-#: Degrees of splitting that are tried: the GPUs of one machine, by doublings.
-DEGREES = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One change to a run, tried.
 
-    ``title`` names it in plain words and ``cost`` what it is paid with; ``fields`` are the run's
-    JSON fields to set. ``peak_bytes`` is the worst GPU's peak after it, ``saved_bytes`` what that
-    is less than before, and ``fits`` whether the run's GPU then holds it (None: no GPU named).
+    ``title`` names it in plain words and ``price`` what it is paid with beyond ``cost``, which is
+    the changed run's; ``fields`` are the run's JSON fields to set. ``peak_bytes`` is the worst
+    GPU's peak after it, ``saved_bytes`` what that is less than before, and ``fits`` whether the
+    run's GPU then holds it (None: no GPU named). ``slower_percent`` is by how much fewer tokens a
+    GPU then trains on in the same time; ``same_gpus`` and ``same_training`` say whether it runs on
+    as many GPUs, and trains with the same sequences, batch and optimizer.
     """
 
     title: str
-    cost: str
+    price: str
     fields: Mapping[str, object]
     peak_bytes: int
     saved_bytes: int
     fits: bool | None
+    cost: Cost
+    slower_percent: float
+    same_gpus: bool
+    same_training: bool
 
     def to_json(self) -> dict[str, object]:
         """The change as plain values."""
         return {
             "title": self.title,
-            "cost": self.cost,
+            "price": self.price,
             "fields": dict(self.fields),
             "peak_bytes": self.peak_bytes,
             "saved_bytes": self.saved_bytes,
             "fits": self.fits,
+            "slower_percent": round(self.slower_percent, 2),
+            "same_gpus": self.same_gpus,
+            "same_training": self.same_training,
+            "cost": self.cost.to_json(),
         }
 
 
 def changes(before: Estimate) -> tuple[Change, ...]:
-    """Every single change that saves anything, the largest saving first.
+    """Every single change that saves anything, best first.
 
-    Nothing is listed that :func:`estimate` refuses, such as tensor parallelism over more GPUs than
-    the model has heads.
+    First come those that are enough alone, the ones that change least about the training before
+    the others, and the quickest first; then the rest, the largest saving first. Nothing is listed
+    that :func:`estimate` refuses, such as tensor parallelism over more GPUs than the model has
+    heads.
     """
-    found = []
-    for title, cost, fields in _candidates(before.run):
+    return tuple(sorted(_changes(before), key=_order))
+
+
+def _order(change: Change) -> tuple[bool, bool, bool, float, int]:
+    enough = change.fits is True
+    return (
+        not enough,
+        enough and not change.same_training,
+        enough and not change.same_gpus,
+        round(change.slower_percent, 3) if enough else 0,
+        -change.saved_bytes,
+    )
+
+
+def _changes(before: Estimate) -> Iterator[Change]:
+    run, old = before.run, cost(before.run)
+    request = run.to_json()
+    for fields in single(run):
         try:
-            after = estimate(Run.from_json({**before.run.to_json(), **fields}))
+            after = Run.from_json({**request, **fields})
         except InputErrors:
             continue
-        saved = before.worst.peak_bytes - after.worst.peak_bytes
-        if saved > 0:
-            room = after.room_bytes
-            found.append(
-                Change(
-                    title=title,
-                    cost=cost,
-                    fields=fields,
-                    peak_bytes=after.worst.peak_bytes,
-                    saved_bytes=saved,
-                    fits=None if room is None else room >= 0,
-                )
-            )
-    return tuple(sorted(found, key=lambda change: -change.saved_bytes))
-
-
-_Candidate = tuple[str, str, Mapping[str, object]]
-
-
-def _candidates(run: Run) -> Iterator[_Candidate]:
-    yield from _recomputation(run)
-    if run.implementation is not Implementation.PAPER:
-        yield from _switches(run)
-    yield from _shorter(run)
-    yield from _data(run)
-    yield from _split(run)
-
-
-def _recomputation(run: Run) -> Iterator[_Candidate]:
-    if run.recompute is Recompute.NONE:
-        yield (
-            "Recompute the attention core",
-            "a little more compute",
-            {"recompute": str(Recompute.SELECTIVE)},
-        )
-    if run.recompute is not Recompute.FULL:
-        yield (
-            "Recompute every layer",
-            "about one more forward pass",
-            {"recompute": str(Recompute.FULL)},
+        peak = peak_bytes(after)
+        saved = before.worst.peak_bytes - peak
+        if saved <= 0:
+            continue
+        new = cost(after)
+        yield Change(
+            title=", ".join(words(run, after)),
+            price=price(run, after),
+            fields={name: value for name, value in fields.items() if value != request[name]},
+            peak_bytes=peak,
+            saved_bytes=saved,
+            fits=holds(after) if after.gpu else None,
+            cost=new,
+            slower_percent=_slower(old, new),
+            same_gpus=new.gpus == old.gpus,
+            same_training=trains_the_same(run, after),
         )
 
 
-def _switches(run: Run) -> Iterator[_Candidate]:
-    """What the libraries' own switches can save."""
-    if run.recompute is Recompute.NONE:
-        yield (
-            "Recompute all but the products with weights",
-            "a little more compute",
-            {"recompute": str(Recompute.MATMULS)},
-        )
-    if run.switches.attention is not Attention.FLASH:
-        yield "A fused attention kernel", "nothing", {"attention": str(Attention.FLASH)}
-    if run.switches.optimizer_kernel is not OptimizerKernel.FUSED:
-        yield "AdamW's fused kernel", "nothing", {"optimizer_kernel": str(OptimizerKernel.FUSED)}
-    if run.switches.hold_logits:
-        yield "Let the logits go", "no outputs to look at", {"hold_logits": False}
-    if run.switches.loss is not Loss.FUSED_LINEAR:
-        yield (
-            "The loss fused with the head",
-            "a kernel for it, such as Liger's",
-            {"loss": str(Loss.FUSED_LINEAR), "hold_logits": False},
-        )
-    if run.switches.loss is Loss.FULL:
-        yield (
-            "The loss in chunks",
-            "the logits are computed twice",
-            {"loss": str(Loss.CHUNKED), "hold_logits": False},
-        )
+def _slower(old: Cost, new: Cost) -> float:
+    """By how many percent a GPU trains on fewer tokens in a second; below 0 where on more."""
+    before = old.tokens_per_second / old.gpus
+    return 100 * (before * new.gpus / new.tokens_per_second - 1)
 
 
-def _shorter(run: Run) -> Iterator[_Candidate]:
-    if run.micro_batch > 1:
-        half, odd = divmod(run.micro_batch, 2)
-        # The batch of a step stays the same where it can: half as much at a time, twice as often.
-        fields: dict[str, object] = {"micro_batch": half}
-        if not odd:
-            fields["micro_batches"] = run.micro_batches * 2
-        yield (
-            f"Micro-batch {half:,} instead of {run.micro_batch:,}",
-            "more, smaller passes a step",
-            fields,
-        )
-    if run.sequence > 1:
-        half = run.sequence // 2
-        yield (
-            f"Sequence length {half:,} instead of {run.sequence:,}",
-            "the model sees shorter texts",
-            {"sequence": half},
-        )
+def trains_the_same(run: Run, other: Run) -> bool:
+    """Whether two runs train the same: sequences, their number in a step, numbers and optimizer."""
+    return (
+        run.model == other.model
+        and run.sequence == other.sequence
+        and global_batch(run) == global_batch(other)
+        and run.recipe is other.recipe
+        and run.switches.optimizer is other.switches.optimizer
+        and run.switches.clip == other.switches.clip
+    )
 
 
-def _data(run: Run) -> Iterator[_Candidate]:
-    data = run.layout.data
-    if data > 1:
-        for zero in range(run.layout.zero + 1, 4):
-            yield f"ZeRO-{zero} over the {data:,} replicas", _ZERO_COST[zero], {"zero": zero}
-        return
-    for degree in DEGREES:
-        for zero in (1, 2, 3):
-            yield (
-                f"ZeRO-{zero} over {degree} replicas",
-                f"{degree} times the GPUs; {_ZERO_COST[zero]}",
-                {"data": degree, "zero": zero},
-            )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Whether a run fits its GPU, what would make it, and how far it can grow.
+
+    ``plan`` is the cheapest on ``gpus`` GPUs with ``batch`` sequences a step and ``tried`` of how
+    many it is; ``fewest`` is the smallest number of GPUs with any plan. ``longest`` and
+    ``largest`` are the tokens a sequence and the sequences a micro-batch can have, of the plan if
+    there is one, else of the run; None where not even the smallest fits.
+    """
+
+    before: Estimate
+    cost: Cost
+    changes: tuple[Change, ...]
+    gpus: int
+    batch: int
+    plan: Plan | None
+    tried: int
+    fewest: int | None
+    longest: int | None
+    largest: int | None
+
+    def to_json(self) -> dict[str, object]:
+        """The answer as plain values."""
+        room = self.before.room_bytes
+        return {
+            "run": self.before.run.to_json(),
+            "peak_bytes": self.before.worst.peak_bytes,
+            "capacity_bytes": self.before.capacity_bytes,
+            "room_bytes": room,
+            "fits": None if room is None else room >= 0,
+            "cost": self.cost.to_json(),
+            "changes": [change.to_json() for change in self.changes],
+            "gpus": self.gpus,
+            "global_batch": self.batch,
+            "plan": self.plan.to_json() if self.plan else None,
+            "plans_tried": self.tried,
+            "fewest_gpus": self.fewest,
+            "longest_sequence": self.longest,
+            "largest_micro_batch": self.largest,
+        }
 
 
-_ZERO_COST = {
-    1: "no more traffic than plain data parallelism",
-    2: "no more traffic than plain data parallelism",
-    3: "half as much traffic again, since weights are gathered when needed",
-}
+def batch_for(run: Run, gpus: int) -> int:
+    """The sequences of a step that plans keep: the run's, or one a GPU.
+
+    Nobody means a step of a single sequence on several GPUs: it is what a run says that names no
+    batch.
+    """
+    given = global_batch(run)
+    return gpus if given == 1 else given
 
 
-def _split(run: Run) -> Iterator[_Candidate]:
-    layout = run.layout
-    for degree in DEGREES:
-        if degree > layout.tensor:
-            yield (
-                f"Tensor parallelism over {degree} GPUs",
-                "traffic in every layer: GPUs of one machine",
-                {"tensor": degree},
-            )
-            yield (
-                f"Tensor and sequence parallelism over {degree} GPUs",
-                "traffic in every layer: GPUs of one machine",
-                {"tensor": degree, "sequence_parallel": True},
-            )
-        if degree > layout.pipeline:
-            # With fewer micro-batches than stages most GPUs would wait most of the time, and the
-            # first would hold less than it does in any pipeline that is worth having.
-            batches = max(run.micro_batches, degree)
-            more = f", {batches:,} micro-batches a step" if batches != run.micro_batches else ""
-            yield (
-                f"{degree} pipeline stages{more}",
-                "GPUs wait at the start and the end of every step",
-                {"pipeline": degree, "micro_batches": batches},
-            )
-    if layout.tensor > 1 and not layout.sequence_parallel:
-        yield (
-            f"Sequence parallelism over the {layout.tensor:,} tensor-parallel GPUs",
-            "no more traffic than tensor parallelism alone",
-            {"sequence_parallel": True},
-        )
+def fitting(before: Estimate, *, gpus: int, batch: int) -> Iterator[Progress | Fit]:
+    """The whole answer for an estimate whose run names a GPU: progress, and the answer last."""
+    run = before.run
+    progress = Progress()
+    for progress in search(run, gpus=gpus, batch=batch):
+        yield progress
+    plan = progress.plan
+    shown = plan.run if plan else run
+    yield Fit(
+        before=before,
+        cost=cost(run),
+        changes=changes(before),
+        gpus=gpus,
+        batch=batch,
+        plan=plan,
+        tried=progress.of,
+        fewest=fewest_gpus(run, batch=batch),
+        longest=longest_sequence(shown),
+        largest=largest_micro_batch(shown),
+    )

@@ -17,6 +17,22 @@ _UNITS = {"B": 1, "MiB": 2**20, "GiB": 2**30}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """How fast a GPU is by its data sheet.
+
+    ``flops`` and ``fp32_flops`` are 16-bit and 32-bit matrix products' operations a second;
+    ``link_bytes`` and ``network_bytes`` what it sends in a second, one way, to GPUs of the same
+    machine and of another; ``source`` says where that is written.
+    """
+
+    flops: int
+    fp32_flops: int
+    link_bytes: int
+    network_bytes: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One kind of GPU.
 
@@ -30,6 +46,7 @@ class Gpu:
     memory_bytes: int
     usable_bytes: int | None
     source: str
+    rates: Rates | None
 
 
 @lru_cache(maxsize=1)
@@ -58,11 +75,27 @@ def _gpu(gpu_id: str, table: str) -> Gpu:
         memory_bytes=int(values["memory_bytes"]),
         usable_bytes=None if usable is None else _bytes(str(usable)),
         source=str(values["source"]),
+        rates=_rates(values) if "rates" in values else None,
     )
+
+
+def _rates(values: Mapping[str, object]) -> Rates:
+    return Rates(
+        flops=_whole(values["tflops"], 10**12),
+        fp32_flops=_whole(values["fp32_tflops"], 10**12),
+        link_bytes=_whole(values["link"], 10**9),
+        network_bytes=_whole(values["network"], 10**9),
+        source=str(values["rates"]),
+    )
+
+
+def _whole(printed: object, unit: int) -> int:
+    """A decimal number of units as printed, "19.5", in whole-number arithmetic."""
+    whole, _, decimals = str(printed).partition(".")
+    return int(whole + decimals) * unit // int(10 ** len(decimals))
 
 
 def _bytes(printed: str) -> int:
     """The bytes of a size as it was printed, "79.10 GiB", in whole-number arithmetic."""
     number, unit = printed.split(" ")
-    whole, _, decimals = number.partition(".")
-    return int(whole + decimals) * _UNITS[unit] // int(10 ** len(decimals))
+    return _whole(number, _UNITS[unit])

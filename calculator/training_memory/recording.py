@@ -64,7 +64,8 @@ def recording_of(structure: Structure, repeats: Mapping[str, int]) -> Recording:
     return record(structure, min(repeats["layer"], MOST), min(repeats["chunk"], MOST))
 
 
-@lru_cache(maxsize=64)
+# A search for a plan goes through a few hundred structures, again and again.
+@lru_cache(maxsize=512)
 def record(
     structure: Structure, layers: int, chunks: int = 1, micro_batches: int | None = None
 ) -> Recording:

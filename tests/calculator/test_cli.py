@@ -21,7 +21,7 @@ from training_memory.request import read_request
 from training_memory.run import DEFAULTS
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("estimate", "explain", "models", "gpus", "verify")
+COMMANDS = ("estimate", "explain", "fit", "models", "gpus", "verify")
 CONFIGS = Path(__file__).parent / "data" / "configs"
 
 
@@ -370,7 +370,7 @@ def test_mistakes_in_files_are_named_as_they_are_written_there(run, tmp_path):
         ("explain --pipeline 33", "LLaMA 7B has 32, so use 1 to 32"),
         (
             "estimat",
-            "command: 'estimat' cannot be used; allowed: estimate, explain, models, gpus, verify",
+            "command: 'estimat' cannot be used; allowed: estimate, explain, fit, models, gpus, ",
         ),
         ("--json", "--json: flags follow a command"),
         ("models nosuch", "no name known here has that in it"),
@@ -482,7 +482,12 @@ def test_the_examples_in_the_help_work(run, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     shutil.copy(CONFIGS / "llama-3-8b.json", tmp_path / "config.json")
     (tmp_path / "run.json").write_text('{"model": "gpt2", "sequence": 1024}')
-    texts = [run("--help").out, run("estimate", "--help").out, run("explain", "--help").out]
+    texts = [
+        run("--help").out,
+        run("estimate", "--help").out,
+        run("explain", "--help").out,
+        run("fit", "--help").out,
+    ]
     examples = {
         line.strip()
         for text in texts

@@ -8,6 +8,7 @@ from ..controls import address
 from ..estimate import Estimate
 from ..fit import Change, changes
 from ..units import show_bytes
+from . import costs
 from .svg import escape
 
 #: How many changes stand open; the others fold.
@@ -55,7 +56,7 @@ def _item(change: Change, *, binary: bool, usable: bool) -> str:
     use = f'aria-label="Apply: {escape(change.title)}"{"" if usable else " disabled"}'
     return (
         f'<li><span class="tm-change">{escape(change.title)} '
-        f"<small>{escape(change.cost)}</small></span>"
+        f"<small>{escape(costs.of_change(change, binary=binary))}</small></span>"
         f'<span class="tm-number">saves {saved}</span>'
         f'<span class="tm-number">needs {left}{fits}</span>'
         f'<button type="button" class="tm-quiet" data-set="{escape(address(change.fields))}" '

@@ -1,0 +1,240 @@
+"""What a step of a run costs: operations, bytes sent, waiting, and the least time it can take.
+
+A model of cost for ranking plans, not a measurement. It counts matrix products and what GPUs send
+one another, at the rates of :mod:`.gpus`, and nothing else, so the time is the least that a step
+can take: a real one is longer. Everything is said with its source:
+
+- operations: 6 for each parameter a token is multiplied with and 12·L·s·h for attention (Chowdhery
+  et al. 2022, PaLM, arXiv:2204.02311, appendix B); a layer that is recomputed costs a third more;
+- the rate reached: :data:`ACHIEVED` of the data sheet's;
+- traffic: a ring sends (n - 1)/n of what is gathered or scattered and twice that of what is summed
+  (NCCL tests, doc/PERFORMANCE.md);
+- tensor parallelism: two sums a layer forward and two backward of a layer's input, as much if they
+  are split along the tokens (Shoeybi et al. 2019, arXiv:1909.08053, section 3; Korthikanti et al.
+  2022, arXiv:2205.05198, section 4.2.2), while nothing else happens;
+- ZeRO: gradients scattered and weights gathered, with stage 3 weights twice a pass (Rajbhandari et
+  al. 2019, arXiv:1910.02054, section 7); stages 2 and 3 do so for every micro-batch. What is
+  scattered goes on beside the backward pass, what stage 3 gathers beside both;
+- pipelines: one forward, one backward; p - 1 of m + p - 1 turns are waited (Narayanan et al. 2021,
+  arXiv:2104.04473, section 2.2). The slowest stage sets the pace.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from . import gpus
+from .blocks.ledger import Recompute
+from .categories import Category
+from .gpus import Rates
+from .implementations import Implementation
+from .model import Model
+from .rank import Rank, ranks
+from .records import dataclass
+from .run import Run
+from .switches import Loss
+
+#: The share of the data sheet's rate that matrix products reach at best: 794.5 of an H100's 989 ·
+#: 10^12 operations a second (stas00/ml-engineering, compute/accelerator/README.md, "MAMF").
+ACHIEVED = 0.8
+#: GPUs of one machine, joined by its fast links; tensor-parallel GPUs are neighbours, then come
+#: replicas, then stages (Megatron-LM's order).
+MACHINE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one optimizer step of a run takes.
+
+    ``tokens`` are the global batch's on ``gpus`` GPUs. ``flops`` is the model's own arithmetic on
+    all of them and ``again_flops`` what is computed a second time; ``sent_bytes`` is what the GPU
+    that sends most sends. Of ``turns`` that the pipeline takes, ``waited`` are waited by each
+    stage. ``seconds`` is the least time of a step.
+    """
+
+    tokens: int
+    gpus: int
+    flops: int
+    again_flops: int
+    sent_bytes: int
+    turns: int
+    waited: int
+    seconds: float
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of all GPUs together in a second, at most."""
+        return self.tokens / self.seconds
+
+    def to_json(self) -> dict[str, object]:
+        """The cost as plain values; shares in percent."""
+        return {
+            "tokens": self.tokens,
+            "flops": self.flops,
+            "again_flops": self.again_flops,
+            "again_percent": round(100 * self.again_flops / self.flops, 2),
+            "sent_bytes": self.sent_bytes,
+            "bubble_percent": round(100 * self.waited / self.turns, 2),
+            "seconds": self.seconds,
+            "tokens_per_second": self.tokens_per_second,
+        }
+
+
+def global_batch(run: Run) -> int:
+    """Sequences of one optimizer step, on all replicas."""
+    return run.micro_batch * run.micro_batches * run.layout.data
+
+
+def cost(run: Run) -> Cost:
+    """What one optimizer step of ``run`` costs. A GPU without rates has the textbook's."""
+    rates = rates_of(run)
+    flops, again = _step_flops(run)
+    times = [_time(run, rank, rates) for rank in ranks(run)]
+    turns = run.micro_batches + run.layout.pipeline - 1
+    pass_seconds = max(time.pass_seconds for time in times)
+    return Cost(
+        tokens=global_batch(run) * run.sequence,
+        gpus=run.layout.gpus,
+        flops=flops,
+        again_flops=again,
+        sent_bytes=max(time.sent_bytes for time in times),
+        turns=turns,
+        waited=run.layout.pipeline - 1,
+        seconds=turns * pass_seconds + max(time.after_seconds for time in times),
+    )
+
+
+def rates_of(run: Run) -> Rates:
+    """The rates that a run's costs are worked out with: its GPU's, or else the textbook's."""
+    found = (run.gpu.rates if run.gpu else None) or gpus.get(gpus.DEFAULT).rates
+    assert found is not None
+    return found
+
+
+# --- operations -----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _products(model: Model) -> tuple[int, int]:
+    """Parameters that a token is multiplied with: in all layers together, and in the head."""
+    components = model.parameters.by_component
+    tables = components["embedding"] + components["positions"]
+    return model.parameters.active - tables - components["head"], model.head_parameters
+
+
+def _forward_flops(run: Run) -> tuple[int, int, int]:
+    """A token's operations forward: the layers' products with weights, attention, the head."""
+    model = run.model
+    in_layers, in_head = _products(model)
+    width = model.query_width + model.context_width
+    return 2 * in_layers, 2 * model.layers * run.sequence * width, 2 * in_head
+
+
+def _again_flops(run: Run) -> tuple[int, int]:
+    """A token's operations that are done a second time: in the layers, and in the head."""
+    products, attention, head = _forward_flops(run)
+    in_layers = {
+        Recompute.NONE: 0,
+        Recompute.SELECTIVE: attention,
+        Recompute.FULL: products + attention,
+        Recompute.MATMULS: attention,
+    }[run.recompute]
+    if run.recompute is Recompute.MATMULS and run.implementation is Implementation.TORCHTITAN:
+        # Torchtitan's rule keeps what attention gives and every second product.
+        in_layers = products // 2
+    return in_layers, head if run.switches.loss is Loss.CHUNKED else 0
+
+
+def _step_flops(run: Run) -> tuple[int, int]:
+    """A step's operations on all GPUs: the model's own, and those done a second time."""
+    tokens = global_batch(run) * run.sequence
+    return 3 * tokens * sum(_forward_flops(run)), tokens * sum(_again_flops(run))
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Time:
+    """One kind of GPU: a micro-batch's passes, what follows them, and what it sends in a step."""
+
+    pass_seconds: float
+    after_seconds: float
+    sent_bytes: int
+
+
+def _time(run: Run, rank: Rank, rates: Rates) -> _Time:
+    layout, batches = run.layout, run.micro_batches
+    compute = _compute_seconds(run, rank, rates)
+    within = _within_a_pass(run, rank)
+    data = _between_replicas(run, rank)
+    sent = sum(size for size, _ in within) * batches
+    fabric = rates.network_bytes if layout.tensor * layout.data > MACHINE else rates.link_bytes
+    seconds = sum(size / _speed(rates, span) for size, span in within)
+    # Two thirds of a pass are backward, and what replicas send meanwhile costs no time.
+    each, beside = data.each / fabric, compute if layout.zero == 3 else compute * 2 / 3
+    return _Time(
+        pass_seconds=compute + seconds + max(0.0, each - beside),
+        after_seconds=max(0.0, data.last / fabric - compute * 2 / 3) + data.after / fabric,
+        sent_bytes=sent + data.each * batches + data.last + data.after,
+    )
+
+
+def _compute_seconds(run: Run, rank: Rank, rates: Rates) -> float:
+    """A micro-batch's forward and backward pass, recomputation included."""
+    products, attention, head = _forward_flops(run)
+    layers, again_head = _again_flops(run)
+    in_layers = 3 * (products + attention) + layers
+    flops = in_layers * rank.layers // run.model.layers
+    if rank.is_last:
+        flops += 3 * head + again_head
+    tokens = run.sequence * run.micro_batch
+    rate = rates.fp32_flops if run.recipe.precision == "fp32" else rates.flops
+    return flops * tokens / run.layout.tensor / (rate * ACHIEVED)
+
+
+def _within_a_pass(run: Run, rank: Rank) -> list[tuple[int, int]]:
+    """What a GPU sends within its replica in a micro-batch: bytes, and the GPUs of the group."""
+    layout = run.layout
+    item_bytes = 4 if run.recipe.precision == "fp32" else 2
+    layer_input = run.sequence * run.micro_batch * run.model.hidden * item_bytes
+    sent = []
+    if layout.tensor > 1:
+        sums = 6 if run.recompute is Recompute.FULL else 4
+        ring = 2 * (layout.tensor - 1) * layer_input // layout.tensor
+        sent.append((sums * rank.layers * ring, layout.tensor))
+    if layout.pipeline > 1:
+        boundary = layer_input // layout.tensor if layout.sequence_parallel else layer_input
+        ways = 1 if rank.stage == 0 or rank.is_last else 2
+        sent.append((ways * boundary, layout.gpus))
+    return sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Traffic:
+    """Bytes between replicas: with each micro-batch, with the last alone, and after all."""
+
+    each: int = 0
+    last: int = 0
+    after: int = 0
+
+
+def _between_replicas(run: Run, rank: Rank) -> _Traffic:
+    replicas, zero = run.layout.data, run.layout.zero
+    if replicas == 1:
+        return _Traffic()
+    states = run.recipe.by_category
+    gradients = rank.parameters * states[Category.GRADIENTS] * (replicas - 1) // replicas
+    weights = rank.parameters * states[Category.WEIGHTS] * (replicas - 1) // replicas
+    if zero == 3:
+        return _Traffic(each=2 * weights + gradients)
+    if zero == 2:
+        return _Traffic(each=gradients, after=weights)
+    if zero == 1:
+        return _Traffic(last=gradients, after=weights)
+    return _Traffic(last=2 * gradients)
+
+
+def _speed(rates: Rates, span: int) -> int:
+    """Bytes a second between GPUs of a group that spans so many."""
+    return rates.link_bytes if span <= MACHINE else rates.network_bytes

@@ -1,0 +1,106 @@
+"""``training-memory fit``: whether a run fits, and what would make it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from .errors import InputError, InputErrors
+from .estimate import estimate
+from .fit import Fit, batch_for, fitting
+from .flags import Parser, run_parser
+from .plans import Progress
+from .records import dataclass
+from .request import read_request
+from .run import Run
+from .units import parse_count
+
+_ABOUT = (
+    "Says whether a run fits its GPU, what each single change saves and costs, the cheapest plan "
+    "that fits with the lines to write for it, the fewest GPUs, and the longest sequence and "
+    "largest micro-batch that fit. The sequences of a step stay as many, unless told otherwise."
+)
+_EXAMPLES = """\
+examples:
+  training-memory fit --model llama-2-70b --gpus 64 --device h100-80gb --global-batch 1024
+  training-memory fit --model llama-3-8b --micro-batch 8 --implementation huggingface
+  training-memory fit --run run.json --device h200-141gb --json
+"""
+_MOST_GPUS = 65_536
+_MOST_BATCH = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the command was asked: a run, what to plan for, and how to show the answer."""
+
+    run: Run
+    gpus: int
+    batch: int
+    binary: bool
+    json: bool
+
+
+def parser(command: str) -> Parser:
+    """The command's flags: a run's and its own."""
+    made = run_parser(command, description=_ABOUT, epilog=_EXAMPLES)
+    own = made.add_argument_group("what to look for")
+    own.add_argument("--gpus", metavar="N", help="GPUs to plan for (usually as many as the run's)")
+    own.add_argument("--device", metavar="ID", help="the same as --gpu")
+    own.add_argument(
+        "--global-batch",
+        metavar="N",
+        help="sequences of a step on all GPUs together (usually the run's; one a GPU where that "
+        "is 1)",
+    )
+    return made
+
+
+def read(given: Mapping[str, object], mistakes: Sequence[InputError]) -> Asked:
+    """What the flags ask. Raises :class:`InputErrors` with everything that cannot be."""
+    errors = list(mistakes)
+    flags = dict(given)
+    if "device" in flags:
+        if "gpu" in flags:
+            errors.append(InputError("--device", None, "name a GPU with --gpu or --device, once"))
+        flags["gpu"] = flags["device"]
+    numbers = {
+        name: _count(flags, name, most, errors)
+        for name, most in (("gpus", _MOST_GPUS), ("global_batch", _MOST_BATCH))
+    }
+    request = read_request(flags, errors)
+    run = request.run
+    if run.gpu is None:
+        allowed = "name a GPU to fit into, see training-memory gpus"
+        raise InputErrors([InputError("--device", None, allowed)])
+    gpus = numbers["gpus"] or run.layout.gpus
+    return Asked(
+        run=run,
+        gpus=gpus,
+        batch=numbers["global_batch"] or batch_for(run, gpus),
+        binary=request.binary,
+        json=request.json,
+    )
+
+
+def _count(
+    flags: Mapping[str, object], name: str, most: int, errors: list[InputError]
+) -> int | None:
+    if name not in flags:
+        return None
+    try:
+        return parse_count(f"--{name.replace('_', '-')}", flags[name], most=most)
+    except InputError as error:
+        errors.append(error)
+        return None
+
+
+def answer(asked: Asked, tell: Callable[[Progress], None]) -> Fit:
+    """The whole answer; ``tell`` hears of the search for a plan."""
+    found: Fit | None = None
+    for one in fitting(estimate(asked.run), gpus=asked.gpus, batch=asked.batch):
+        if isinstance(one, Fit):
+            found = one
+        else:
+            tell(one)
+    assert found is not None
+    return found

@@ -1,0 +1,277 @@
+"""What may be changed about a run, and each change in plain words.
+
+:data:`MOVES` is the one table: a field that is added to a run and that saves or costs memory is one
+entry here (and its spelling in :mod:`.spelling`). Splitting over GPUs is in :mod:`.splits`, since
+its degrees depend on one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+
+from .blocks.ledger import Recompute
+from .cost import MACHINE
+from .implementations import Implementation
+from .records import dataclass
+from .run import Run
+from .switches import Attention, Loss, Optimizer, OptimizerKernel
+
+Fields = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One field that may be changed by itself.
+
+    ``options`` gives the fields to set for each other value; what a run cannot have is refused
+    later. ``words`` says a value in a few words and ``price`` what it is paid with beyond what
+    :mod:`.cost` counts. ``same`` says that the same thing is trained: only such moves are part of
+    a plan.
+    """
+
+    field: str
+    options: Callable[[Run], Iterable[Fields]]
+    words: Mapping[str, str]
+    price: Mapping[str, str]
+    same: bool = True
+
+
+def _values(field: str, values: type[StrEnum]) -> Callable[[Run], Iterator[Fields]]:
+    """Every other value of a switch, as far as the implementation has it."""
+
+    def options(run: Run) -> Iterator[Fields]:
+        if run.implementation is not Implementation.PAPER:
+            for value in values:
+                if value is not getattr(run.switches, field):
+                    yield {field: str(value)}
+
+    return options
+
+
+def _best(field: str, value: StrEnum) -> Callable[[Run], Iterator[Fields]]:
+    """The one value that costs no more than the others and never needs more."""
+
+    def options(run: Run) -> Iterator[Fields]:
+        has_switches = run.implementation is not Implementation.PAPER
+        if has_switches and getattr(run.switches, field) is not value:
+            yield {field: str(value)}
+
+    return options
+
+
+def _recompute(run: Run) -> Iterator[Fields]:
+    for value in Recompute:
+        if value is not run.recompute:
+            yield {"recompute": str(value)}
+
+
+def _loss(run: Run) -> Iterator[Fields]:
+    if run.implementation is not Implementation.PAPER:
+        for value in Loss:
+            if value is not run.switches.loss:
+                # Only the full loss makes logits to hold.
+                held = run.switches.hold_logits and value is Loss.FULL
+                yield {"loss": str(value), "hold_logits": held}
+
+
+def _hold_logits(run: Run) -> Iterator[Fields]:
+    if run.switches.hold_logits:
+        yield {"hold_logits": False}
+
+
+MOVES: tuple[Move, ...] = (
+    Move(
+        field="recompute",
+        options=_recompute,
+        words={
+            Recompute.NONE: "Recompute nothing",
+            Recompute.SELECTIVE: "Recompute the attention core",
+            Recompute.FULL: "Recompute every layer",
+            Recompute.MATMULS: "Recompute all but the products with weights",
+        },
+        price={},
+    ),
+    Move(
+        field="attention",
+        options=_best("attention", Attention.FLASH),
+        words={Attention.FLASH: "A fused attention kernel", Attention.EAGER: "Eager attention"},
+        price={Attention.EAGER: "slower than a fused kernel"},
+    ),
+    Move(
+        field="optimizer_kernel",
+        options=_best("optimizer_kernel", OptimizerKernel.FUSED),
+        words={
+            OptimizerKernel.FUSED: "AdamW's fused kernel",
+            OptimizerKernel.FOREACH: "AdamW over all tensors at once",
+            OptimizerKernel.FORLOOP: "AdamW tensor by tensor",
+        },
+        price={OptimizerKernel.FORLOOP: "a slow optimizer step: a kernel for each tensor"},
+    ),
+    Move(
+        field="loss",
+        options=_loss,
+        words={
+            Loss.FULL: "The loss of all tokens at once",
+            Loss.CHUNKED: "The loss in chunks",
+            Loss.FUSED_LINEAR: "The loss fused with the head",
+        },
+        price={Loss.FUSED_LINEAR: "a kernel for it, such as Liger's"},
+    ),
+    Move(
+        field="hold_logits",
+        options=_hold_logits,
+        words={"False": "Let the logits go"},
+        price={"False": "no outputs to look at"},
+    ),
+    Move(
+        field="optimizer",
+        options=_values("optimizer", Optimizer),
+        words={
+            Optimizer.ADAMW: "AdamW",
+            Optimizer.SGD_MOMENTUM: "SGD with momentum for AdamW",
+            Optimizer.ADAFACTOR: "Adafactor for AdamW",
+            Optimizer.ADAFACTOR_HF: "Transformers' Adafactor for AdamW",
+            Optimizer.MUON: "Muon for the layers' matrices",
+            Optimizer.ADAMW_8BIT: "AdamW in 8 bits",
+        },
+        price={},
+        same=False,
+    ),
+)
+
+#: Degrees of splitting that are tried one at a time: the GPUs of one machine, by doublings.
+DEGREES = tuple(2**power for power in range(1, MACHINE.bit_length()) if 2**power <= MACHINE)
+
+
+def single(run: Run) -> Iterator[Fields]:
+    """The fields of every single change, whatever it saves; the global batch stays if it can."""
+    for move in MOVES:
+        yield from move.options(run)
+    yield from _smaller(run)
+    yield from _shorter(run)
+    yield from _over_more_gpus(run)
+
+
+def in_plans(run: Run) -> Iterator[tuple[Fields, ...]]:
+    """For each move that may be part of a plan: nothing changed, then every other value."""
+    for move in MOVES:
+        if move.same:
+            yield ({}, *move.options(run))
+
+
+def _smaller(run: Run) -> Iterator[Fields]:
+    """Half the micro-batch, twice as often: the sequences of a step stay the same."""
+    half, odd = divmod(run.micro_batch, 2)
+    if half and not odd:
+        yield {"micro_batch": half, "micro_batches": run.micro_batches * 2}
+    elif half:
+        yield {"micro_batch": 1, "micro_batches": run.micro_batches * run.micro_batch}
+
+
+def _shorter(run: Run) -> Iterator[Fields]:
+    if run.sequence > 1:
+        yield {"sequence": run.sequence // 2}
+
+
+def _over_more_gpus(run: Run) -> Iterator[Fields]:
+    layout = run.layout
+    for zero in range(layout.zero + 1, 4):
+        if layout.data > 1:
+            yield {"zero": zero}
+        for degree in DEGREES:
+            if layout.data == 1:
+                yield {"data": degree, "zero": zero, **_fewer(run, degree)}
+    for degree in DEGREES:
+        if degree > layout.tensor:
+            yield {"tensor": degree}
+            if not layout.sequence_parallel:
+                yield {"tensor": degree, "sequence_parallel": True}
+        if degree > layout.pipeline:
+            # With fewer micro-batches than stages most GPUs would wait most of the time, and the
+            # first would hold less than it does in any pipeline that is worth having.
+            yield {"pipeline": degree, "micro_batches": max(run.micro_batches, degree)}
+    if layout.tensor > 1 and not layout.sequence_parallel:
+        yield {"sequence_parallel": True}
+
+
+def _fewer(run: Run, replicas: int) -> Fields:
+    """What each of several replicas computes of a step's sequences, if they can be shared out."""
+    each, rest = divmod(run.micro_batches, replicas)
+    return {} if rest or not each else {"micro_batches": each}
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+def words(before: Run, after: Run) -> tuple[str, ...]:
+    """What is different in ``after``, a phrase each, the most telling first."""
+    return tuple(_words(before, after))
+
+
+def price(before: Run, after: Run) -> str:
+    """What changes are paid with beyond arithmetic and traffic; "" for nothing."""
+    return "; ".join(_price(before, after))
+
+
+def _words(before: Run, after: Run) -> Iterator[str]:
+    for move in MOVES:
+        value = _value(after, move.field)
+        # Another loss than the full one makes no logits: that they go needs no saying.
+        implied = move.field == "hold_logits" and after.switches.loss is not before.switches.loss
+        if value != _value(before, move.field) and not implied:
+            yield move.words[value]
+    yield from _split_words(before, after)
+    if after.micro_batch != before.micro_batch:
+        yield f"Micro-batch {after.micro_batch:,} instead of {before.micro_batch:,}"
+    if after.micro_batches != before.micro_batches:
+        many = "micro-batch" if after.micro_batches == 1 else "micro-batches"
+        yield f"{after.micro_batches:,} {many} a step"
+    if after.sequence != before.sequence:
+        yield f"Sequence length {after.sequence:,} instead of {before.sequence:,}"
+
+
+def _split_words(before: Run, after: Run) -> Iterator[str]:
+    old, new = before.layout, after.layout
+    if (new.data, new.zero) != (old.data, old.zero):
+        if new.data == 1:
+            yield "One replica"
+        elif new.zero:
+            the = "the " if new.data == old.data else ""
+            yield f"ZeRO-{new.zero} over {the}{new.data:,} replicas"
+        else:
+            yield f"{new.data:,} replicas, each with all states"
+    together = new.sequence_parallel and not old.sequence_parallel
+    if new.tensor != old.tensor:
+        if new.tensor == 1:
+            yield "No tensor parallelism"
+        else:
+            kinds = "Tensor and sequence" if together else "Tensor"
+            yield f"{kinds} parallelism over {new.tensor:,} GPUs"
+    elif together:
+        yield f"Sequence parallelism over the {new.tensor:,} tensor-parallel GPUs"
+    if old.sequence_parallel and not new.sequence_parallel and new.tensor > 1:
+        yield "No sequence parallelism"
+    if new.pipeline != old.pipeline:
+        yield "No pipeline" if new.pipeline == 1 else f"{new.pipeline:,} pipeline stages"
+
+
+def _price(before: Run, after: Run) -> Iterator[str]:
+    for move in MOVES:
+        value = _value(after, move.field)
+        if value != _value(before, move.field) and value in move.price:
+            yield move.price[value]
+    if after.sequence < before.sequence:
+        yield "the model sees shorter texts"
+    if after.switches.optimizer is not before.switches.optimizer:
+        yield "another optimizer, with settings of its own to find"
+    old = before.micro_batch * before.micro_batches * before.layout.data
+    new = after.micro_batch * after.micro_batches * after.layout.data
+    if old != new:
+        yield f"{new:,} sequences a step instead of {old:,}"
+    if after.layout.gpus > before.layout.gpus:
+        yield f"{after.layout.gpus:,} GPUs instead of {before.layout.gpus:,}"
+
+
+def _value(run: Run, field: str) -> str:
+    return str(run.recompute if field == "recompute" else getattr(run.switches, field))

@@ -1,0 +1,175 @@
+"""The cheapest plan that fits, and the fewest GPUs there is one for.
+
+A plan is a split of the run (:mod:`.splits`) with any of the moves that train the same
+(:mod:`.moves`). All are priced first, which needs no memory estimate, and then estimated from the
+cheapest on: the first that fits is the cheapest that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from .cost import Cost, cost
+from .errors import InputErrors
+from .estimate import peak_bytes
+from .implementations import Implementation
+from .moves import in_plans
+from .rank import ranks
+from .records import dataclass
+from .run import Run
+from .splits import splits
+from .step import states
+
+#: After so many plans a search says how far it is.
+_TOLD = 32
+#: Machines' worth of GPUs: below one machine any number is tried.
+_MACHINE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run that fits: ``fields`` are what is different from the run asked about."""
+
+    run: Run
+    fields: Mapping[str, object]
+    peak_bytes: int
+    cost: Cost
+
+    def to_json(self) -> dict[str, object]:
+        """The plan as plain values."""
+        return {
+            "fields": dict(self.fields),
+            "run": self.run.to_json(),
+            "peak_bytes": self.peak_bytes,
+            "cost": self.cost.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a search is: plans priced and estimated, of how many; ``plan`` once it is found."""
+
+    priced: int = 0
+    estimated: int = 0
+    of: int = 0
+    plan: Plan | None = None
+    done: bool = False
+
+
+def search(run: Run, *, gpus: int, batch: int) -> Iterator[Progress]:
+    """Look for the cheapest plan of ``run`` on ``gpus`` GPUs with ``batch`` sequences a step.
+
+    The last progress is ``done`` and has the plan; None of it fits if it has none. The run must
+    name a GPU. Of equally quick plans the one that changes least comes first.
+    """
+    assert run.gpu is not None
+    capacity = run.gpu.memory_bytes
+    priced: list[_Priced] = []
+    for candidate in _candidates(run, gpus=gpus, batch=batch):
+        priced.append(candidate)
+        if len(priced) % _TOLD == 0:
+            yield Progress(priced=len(priced))
+    priced.sort(key=lambda one: one.order)
+    for index, one in enumerate(priced):
+        if index % _TOLD == 0:
+            yield Progress(priced=len(priced), estimated=index, of=len(priced))
+        if floor_bytes(one.run) <= capacity and (peak := peak_bytes(one.run)) <= capacity:
+            plan = Plan(run=one.run, fields=one.fields, peak_bytes=peak, cost=one.cost)
+            yield Progress(
+                priced=len(priced), estimated=index + 1, of=len(priced), plan=plan, done=True
+            )
+            return
+    yield Progress(priced=len(priced), estimated=len(priced), of=len(priced), done=True)
+
+
+def cheapest(run: Run, *, gpus: int, batch: int) -> Plan | None:
+    """The cheapest plan that fits, as :func:`search` finds it."""
+    *_, last = search(run, gpus=gpus, batch=batch)
+    return last.plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Priced:
+    """A plan that may fit: ``order`` is smaller for a cheaper one."""
+
+    run: Run
+    fields: Mapping[str, object]
+    cost: Cost
+    order: tuple[float, int, int]
+
+
+def _candidates(run: Run, *, gpus: int, batch: int) -> Iterator[_Priced]:
+    for index, (one, fields) in enumerate(every(run, gpus=gpus, batch=batch)):
+        found = cost(one)
+        # Six digits: what differs by less is equally quick, and then fewer changes are better.
+        order = (float(f"{found.seconds:.6g}"), len(fields), index)
+        yield _Priced(run=one, fields=fields, cost=found, order=order)
+
+
+def every(run: Run, *, gpus: int, batch: int) -> Iterator[tuple[Run, Mapping[str, object]]]:
+    """Every plan there is, fitting or not, with what is different from ``run``."""
+    request = run.to_json()
+    moves = [
+        {name: value for change in choice for name, value in change.items()}
+        for choice in product(*in_plans(run))
+    ]
+    for split in splits(run, gpus=gpus, batch=batch):
+        for move in moves:
+            wanted = {**split, **move}
+            try:
+                one = Run.from_json({**request, **wanted})
+            except InputErrors:
+                continue
+            yield one, {name: value for name, value in wanted.items() if value != request[name]}
+
+
+def floor_bytes(run: Run) -> int:
+    """Less than which no step of ``run`` can take: all its states; 0 where not known.
+
+    They are there together as the optimizer steps. Much faster to know than the peak, and enough to
+    rule most plans out on few GPUs.
+    """
+    if run.implementation is not Implementation.PAPER:
+        return 0
+    return max(sum(size for _, size in states(run, rank)) for rank in ranks(run))
+
+
+def fewest_gpus(run: Run, *, batch: int | None = None) -> int | None:
+    """The smallest number of GPUs on which a plan of ``run`` fits: up to 8, then by eights.
+
+    ``batch`` sequences a step; None is one for every GPU. None if no number is enough.
+    """
+    assert run.gpu is not None
+    for gpus in _numbers(run, batch):
+        if _any_fits(run, gpus=gpus, batch=batch or gpus):
+            return gpus
+    return None
+
+
+def _numbers(run: Run, batch: int | None) -> Iterator[int]:
+    """Numbers of GPUs worth trying: from where all states together fit."""
+    assert run.gpu is not None
+    least = 1
+    if run.implementation is Implementation.PAPER:
+        states_bytes = run.recipe.bytes_per_parameter * run.model.parameters.total
+        least = -(-states_bytes // run.gpu.memory_bytes)
+    # No split has more GPUs than tensor parallelism in a machine, stages and sequences allow.
+    most = _MACHINE * run.model.layers * (batch or _MOST_REPLICAS)
+    yield from range(max(1, least), min(_MACHINE, most) + 1)
+    first = max(2, -(-least // _MACHINE))
+    for machines in range(first, min(most // _MACHINE, _MOST_REPLICAS) + 1):
+        yield machines * _MACHINE
+
+
+_MOST_REPLICAS = 8192
+
+
+def _any_fits(run: Run, *, gpus: int, batch: int) -> bool:
+    assert run.gpu is not None
+    capacity = run.gpu.memory_bytes
+    # Whatever costs most usually needs least, and is the last of the moves.
+    for one in reversed([one for one, _ in every(run, gpus=gpus, batch=batch)]):
+        if floor_bytes(one) <= capacity and peak_bytes(one) <= capacity:
+            return True
+    return False

@@ -1,0 +1,117 @@
+"""Whether a run fits and what would make it, as text for a terminal or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..fit import Change, Fit
+from ..moves import words
+from ..plans import Plan
+from ..spelling import spellings
+from ..units import show_bytes
+from . import costs
+from .answer import described
+from .table import fitting
+from .terminal import Terminal
+
+_MARGIN = "  "
+#: How many single changes are shown.
+_MOST = 12
+
+
+def fit_text(fit: Fit, terminal: Terminal, *, binary: bool = False) -> str:
+    """Every part of the answer in order, the verdict first."""
+    blocks = (
+        terminal.prose(_verdict(fit, binary=binary)),
+        _single(fit, terminal, binary=binary),
+        _plan(fit, terminal, binary=binary),
+        _limits(fit, terminal),
+        terminal.prose(
+            "Times are the least that arithmetic and traffic allow at the rates of the data sheet, "
+            "for ranking; a real step takes longer."
+        ),
+    )
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
+
+def _verdict(fit: Fit, *, binary: bool) -> str:
+    run, room = fit.before.run, fit.before.room_bytes
+    assert run.gpu is not None
+    assert room is not None
+    peak = show_bytes(fit.before.worst.peak_bytes, binary=binary)
+    size = show_bytes(abs(room), binary=binary)
+    said = f"It fits, with {size} left" if room >= 0 else f"It does not fit: {size} too much"
+    return f"{described(run)} needs {peak} of a GPU ({run.gpu.name}). {said}."
+
+
+def _single(fit: Fit, terminal: Terminal, *, binary: bool) -> list[str]:
+    if not fit.changes:
+        return []
+    shown = fit.changes[:_MOST]
+    rows = [["Single changes, best first", "saves", "needs", ""]]
+    rows += [_row(change, binary=binary) for change in shown]
+    head, *told = (f"{_MARGIN}{line}" for line in fitting(rows, "<>><", terminal.width, spare=()))
+    lines = [terminal.strong(head)]
+    for line, change in zip(told, shown, strict=True):
+        paid = costs.of_change(change, binary=binary)
+        lines += [line, *terminal.prose(paid, first=_MARGIN * 3)]
+    if (rest := len(fit.changes) - _MOST) > 0:
+        lines.append(f"{_MARGIN}and {rest} more (--json lists all)")
+    return lines
+
+
+def _row(change: Change, *, binary: bool) -> list[str]:
+    return [
+        change.title,
+        show_bytes(change.saved_bytes, binary=binary),
+        show_bytes(change.peak_bytes, binary=binary),
+        "fits" if change.fits else "",
+    ]
+
+
+def _plan(fit: Fit, terminal: Terminal, *, binary: bool) -> list[str]:
+    gpus = "1 GPU" if fit.gpus == 1 else f"{fit.gpus:,} GPUs"
+    batch = "1 sequence" if fit.batch == 1 else f"{fit.batch:,} sequences"
+    where = f"on {gpus} with {batch} a step"
+    if fit.plan is None:
+        return terminal.prose(f"No plan fits {where}; {fit.tried:,} were tried.")
+    plan = fit.plan
+    lines = terminal.prose(
+        f"The cheapest plan that fits {where}, of {fit.tried:,} (needs "
+        f"{show_bytes(plan.peak_bytes, binary=binary)}; {costs.of_plan(plan.cost, binary=binary)}):"
+    )
+    said = words(fit.before.run, plan.run) or ("The run as it is",)
+    lines += [f"{_MARGIN}- {one}" for one in said]
+    return [*lines, *_spelled(plan)]
+
+
+def _spelled(plan: Plan) -> Iterator[str]:
+    for one in spellings(plan.fields, plan.run):
+        if one.lines or one.lacks:
+            yield ""
+            yield f"{_MARGIN}{one.library}:"
+            yield from (f"{_MARGIN * 2}{line}" for line in one.lines)
+            yield from (f"{_MARGIN * 2}(no line for {lack})" for lack in one.lacks)
+
+
+def _limits(fit: Fit, terminal: Terminal) -> list[str]:
+    of = "the plan" if fit.plan else "the run as it is"
+    rows = [
+        ("Fewest GPUs", "no number is enough" if fit.fewest is None else f"{fit.fewest:,}"),
+        (
+            "Longest sequence",
+            "not even one token fits"
+            if fit.longest is None
+            else f"{fit.longest:,} tokens, of {of}",
+        ),
+        (
+            "Largest micro-batch",
+            "not even one sequence fits" if fit.largest is None else f"{fit.largest:,}, of {of}",
+        ),
+    ]
+    width = max(len(name) for name, _ in rows) + 2
+    return [
+        line
+        for name, said in rows
+        for line in terminal.prose(said, first=f"{_MARGIN}{name:{width}}")
+    ]

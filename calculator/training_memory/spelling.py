@@ -1,0 +1,303 @@
+"""Changes to a run as the lines to write for Hugging Face, DeepSpeed, torchtitan and Megatron.
+
+Names are those of the libraries' own documentation: transformers' ``TrainingArguments`` and
+accelerate's configuration file, DeepSpeed's configuration JSON and its AutoTP tutorial,
+torchtitan's ``job_config.py``, Megatron-LM's ``arguments.py`` and Megatron FSDP's guide. What a
+library has no line for is said, not left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from .blocks.ledger import Recompute
+from .cost import global_batch
+from .records import dataclass
+from .run import Run
+from .switches import Attention, Loss, Optimizer, OptimizerKernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelling:
+    """One library's lines for a run's changes; ``lacks`` says what it has no line for."""
+
+    library: str
+    lines: tuple[str, ...]
+    lacks: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The lines as plain values."""
+        return {"library": self.library, "lines": list(self.lines), "lacks": list(self.lacks)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Lacks:
+    """Stands among the lines for something that there is no line for."""
+
+    said: str
+
+
+_Lines = Iterator[str | _Lacks]
+
+
+def spellings(fields: Mapping[str, object], after: Run) -> tuple[Spelling, ...]:
+    """The lines for every library: the fields that were changed, as they are in ``after``."""
+    found = []
+    for library, write in _LIBRARIES.items():
+        said = tuple(write(set(fields), after))
+        found.append(
+            Spelling(
+                library=library,
+                lines=tuple(one for one in said if isinstance(one, str)),
+                lacks=tuple(one.said for one in said if isinstance(one, _Lacks)),
+            )
+        )
+    return tuple(found)
+
+
+_BATCH = {"micro_batch", "micro_batches", "data"}
+_ZERO = {"data", "zero"}
+
+
+def _huggingface(changed: set[str], run: Run) -> _Lines:
+    layout = run.layout
+    if "recompute" in changed:
+        yield from _huggingface_recompute(run.recompute)
+    if changed & {"micro_batch", "micro_batches"}:
+        yield f"per_device_train_batch_size={run.micro_batch},"
+        yield f"gradient_accumulation_steps={run.micro_batches},"
+    if "sequence" in changed:
+        yield f"max_length={run.sequence},  # of trl's SFTConfig; else where the data is cut"
+    if changed & {"data", "tensor"}:
+        yield f"# accelerate launch --num_processes {layout.gpus}"
+    if changed & _ZERO and layout.data > 1:
+        if layout.zero >= 2:
+            after = "true" if layout.zero == 3 else "false"
+            yield "# accelerate's file, fsdp_config:"
+            yield "fsdp_version: 2"
+            yield f"fsdp_reshard_after_forward: {after}"
+        elif layout.zero == 1:
+            yield _Lacks("ZeRO-1: through DeepSpeed only (deepspeed=ds_config.json)")
+    if "tensor" in changed and layout.tensor > 1:
+        yield f"parallelism_config=ParallelismConfig(tp_size={layout.tensor}),"
+    if "sequence_parallel" in changed and layout.sequence_parallel:
+        yield _Lacks(
+            "sequence parallelism: it comes with the model's tensor-parallel plan, if at all"
+        )
+    if "pipeline" in changed and layout.pipeline > 1:
+        yield _Lacks("pipeline stages: the Trainer has none")
+    yield from _huggingface_switches(changed, run)
+
+
+def _huggingface_recompute(recompute: Recompute) -> _Lines:
+    if recompute is Recompute.NONE:
+        yield "gradient_checkpointing=False,"
+    elif recompute is Recompute.FULL:
+        yield "gradient_checkpointing=True,"
+        yield 'gradient_checkpointing_kwargs={"use_reentrant": False},'
+    else:
+        yield _Lacks(
+            "recomputing a part of a layer: the Trainer has no switch; in code, the context_fn of "
+            "torch.utils.checkpoint"
+        )
+
+
+def _huggingface_switches(changed: set[str], run: Run) -> _Lines:
+    switches = run.switches
+    if "attention" in changed:
+        fused = switches.attention is Attention.FLASH
+        yield f'attn_implementation="{"sdpa" if fused else "eager"}"  # of from_pretrained'
+    if "loss" in changed:
+        if switches.loss is Loss.FUSED_LINEAR:
+            yield "use_liger_kernel=True,"
+        elif switches.loss is Loss.CHUNKED:
+            yield _Lacks("the loss in chunks: in code, a compute_loss of your own")
+        else:
+            yield "use_liger_kernel=False,"
+    if "hold_logits" in changed:
+        yield "del outputs  # in your training loop, once the loss is there"
+    if changed & {"optimizer", "optimizer_kernel"}:
+        yield f'optim="{_OPTIM[switches.optimizer, switches.optimizer_kernel]}",'
+
+
+#: transformers' names; ``adamw_torch`` is PyTorch's default, which is foreach.
+_OPTIM = {
+    (optimizer, kernel): {
+        Optimizer.ADAMW: {
+            OptimizerKernel.FUSED: "adamw_torch_fused",
+            OptimizerKernel.FOREACH: "adamw_torch",
+            OptimizerKernel.FORLOOP: "adamw_torch",
+        }[kernel],
+        Optimizer.SGD_MOMENTUM: "sgd",
+        Optimizer.ADAFACTOR: "adafactor",
+        Optimizer.ADAFACTOR_HF: "adafactor",
+        Optimizer.MUON: "muon",
+        Optimizer.ADAMW_8BIT: "adamw_bnb_8bit",
+    }[optimizer]
+    for optimizer in Optimizer
+    for kernel in OptimizerKernel
+}
+
+
+def _deepspeed(changed: set[str], run: Run) -> _Lines:
+    layout = run.layout
+    if "recompute" in changed:
+        yield _Lacks("recomputation: it is the model's own, model.gradient_checkpointing_enable()")
+    if changed & _BATCH:
+        yield f'"train_micro_batch_size_per_gpu": {run.micro_batch},'
+        yield f'"gradient_accumulation_steps": {run.micro_batches},'
+        yield f'"train_batch_size": {global_batch(run)},'
+    if changed & _ZERO:
+        yield f'"zero_optimization": {{"stage": {layout.zero}}},'
+    if "tensor" in changed:
+        if layout.zero == 3 and layout.tensor > 1:
+            yield _Lacks("tensor parallelism with ZeRO-3: AutoTP goes with stages 0 to 2")
+        else:
+            yield f'"tensor_parallel": {{"autotp_size": {layout.tensor}}},'
+    if "sequence_parallel" in changed and layout.sequence_parallel:
+        yield _Lacks("sequence parallelism beside tensor parallelism")
+    if "pipeline" in changed and layout.pipeline > 1:
+        yield f"PipelineModule(layers=…, num_stages={layout.pipeline})  # in code"
+    if changed & {"attention", "loss", "hold_logits", "sequence"}:
+        yield _Lacks("attention, loss and sequence length: they are the model's and the data's")
+    if "optimizer_kernel" in changed and run.switches.optimizer_kernel is OptimizerKernel.FUSED:
+        yield '"optimizer": {"type": "AdamW", "params": {"torch_adam": false}},'
+    if "optimizer" in changed:
+        yield _Lacks("another optimizer than its own: pass one to deepspeed.initialize")
+
+
+def _torchtitan(changed: set[str], run: Run) -> _Lines:
+    layout = run.layout
+    if changed & {"micro_batch", "micro_batches", "sequence", "data"}:
+        yield "[training]"
+        if changed & _BATCH:
+            staged = layout.pipeline > 1
+            local = run.micro_batch * run.micro_batches if staged else run.micro_batch
+            yield f"local_batch_size = {local}"
+            yield f"global_batch_size = {global_batch(run)}"
+        if "sequence" in changed:
+            yield f"seq_len = {run.sequence}"
+    yield from _torchtitan_parallelism(changed, run)
+    if "recompute" in changed:
+        yield from _torchtitan_recompute(run.recompute)
+    if "optimizer_kernel" in changed:
+        yield "[optimizer]"
+        kernel = "for-loop" if run.switches.optimizer_kernel is OptimizerKernel.FORLOOP else None
+        yield f'implementation = "{kernel or run.switches.optimizer_kernel}"'
+    if "optimizer" in changed:
+        yield _Lacks("optimizers other than Adam and AdamW: in code")
+    if "attention" in changed:
+        yield _Lacks("the attention kernel: it is always PyTorch's fused one")
+    if changed & {"loss", "hold_logits"}:
+        yield _Lacks("another loss: in code")
+
+
+def _torchtitan_parallelism(changed: set[str], run: Run) -> _Lines:
+    layout = run.layout
+    lines: list[str | _Lacks] = []
+    if changed & _ZERO:
+        if layout.zero >= 2:
+            after = "always" if layout.zero == 3 else "never"
+            lines += [
+                "data_parallel_replicate_degree = 1",
+                f"data_parallel_shard_degree = {layout.data}",
+                f'fsdp_reshard_after_forward = "{after}"',
+            ]
+        elif layout.zero == 1:
+            lines.append(_Lacks("ZeRO-1: it shards gradients as well, or nothing"))
+        else:
+            lines += [
+                f"data_parallel_replicate_degree = {layout.data}",
+                "data_parallel_shard_degree = 1",
+            ]
+    if changed & {"tensor", "sequence_parallel"}:
+        lines.append(f"tensor_parallel_degree = {layout.tensor}")
+        if layout.tensor > 1 and not layout.sequence_parallel:
+            lines.append(_Lacks("tensor parallelism alone: it splits the tokens as well"))
+    if changed & {"pipeline", "micro_batch"} and layout.pipeline > 1:
+        lines += [
+            f"pipeline_parallel_degree = {layout.pipeline}",
+            'pipeline_parallel_schedule = "1F1B"',
+            f"pipeline_parallel_microbatch_size = {run.micro_batch}",
+        ]
+    elif "pipeline" in changed:
+        lines.append("pipeline_parallel_degree = 1")
+    if any(isinstance(line, str) for line in lines):
+        yield "[parallelism]"
+    yield from lines
+
+
+def _torchtitan_recompute(recompute: Recompute) -> _Lines:
+    if recompute is Recompute.SELECTIVE:
+        yield _Lacks("recomputing the attention core alone: it keeps what attention gives")
+        return
+    yield "[activation_checkpoint]"
+    if recompute is Recompute.MATMULS:
+        yield 'mode = "selective"'
+        yield 'selective_ac_option = "op"'
+    else:
+        yield f'mode = "{recompute}"'
+
+
+def _megatron(changed: set[str], run: Run) -> _Lines:
+    layout = run.layout
+    if "recompute" in changed:
+        yield from _megatron_recompute(run.recompute)
+    if changed & _BATCH:
+        yield f"--micro-batch-size {run.micro_batch}"
+        yield f"--global-batch-size {global_batch(run)}"
+    if "sequence" in changed:
+        yield f"--seq-length {run.sequence}"
+    if "tensor" in changed:
+        yield f"--tensor-model-parallel-size {layout.tensor}"
+    if "sequence_parallel" in changed:
+        yield "--sequence-parallel" if layout.sequence_parallel else "# without --sequence-parallel"
+    if "pipeline" in changed:
+        yield f"--pipeline-model-parallel-size {layout.pipeline}"
+    if "zero" in changed:
+        yield from _megatron_zero(layout.zero)
+    if "attention" in changed:
+        yield "--attention-backend " + (
+            "flash" if run.switches.attention is Attention.FLASH else "unfused"
+        )
+    if "loss" in changed:
+        if run.switches.loss is Loss.FULL:
+            yield "# without --cross-entropy-loss-fusion"
+        else:
+            yield _Lacks(
+                "a loss that never makes all logits; --cross-entropy-loss-fusion saves some"
+            )
+    if changed & {"optimizer", "optimizer_kernel", "hold_logits"}:
+        yield _Lacks("the optimizer's kernel and outputs: it has one way (Transformer Engine's)")
+
+
+def _megatron_recompute(recompute: Recompute) -> _Lines:
+    if recompute is Recompute.NONE:
+        yield "# without --recompute-granularity"
+    elif recompute is Recompute.SELECTIVE:
+        yield "--recompute-granularity selective"
+    elif recompute is Recompute.FULL:
+        yield "--recompute-granularity full"
+        yield "--recompute-method uniform"
+        yield "--recompute-num-layers 1"
+    else:
+        yield _Lacks("recomputing all but the products with weights")
+
+
+def _megatron_zero(zero: int) -> _Lines:
+    if zero == 0:
+        yield "# without --use-distributed-optimizer"
+        return
+    yield "--use-distributed-optimizer"
+    if zero >= 2:
+        yield "--use-megatron-fsdp"
+        strategy = "optim_grads" if zero == 2 else "optim_grads_params"
+        yield f"--data-parallel-sharding-strategy {strategy}"
+
+
+_LIBRARIES: Mapping[str, Callable[[set[str], Run], _Lines]] = {
+    "Hugging Face": _huggingface,
+    "DeepSpeed": _deepspeed,
+    "torchtitan": _torchtitan,
+    "Megatron": _megatron,
+}

@@ -1,0 +1,74 @@
+"""``training-memory fit``: the answer in words and as JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from training_memory.cli import main
+from training_memory.estimate import estimate
+from training_memory.run import Run
+
+
+def fit(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(["fit", *arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_can_i_train_70b_on_64_of_these(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--model", "llama-2-70b", "--gpus", "64", "--device", "h100-80gb")
+    status, out, err = fit(capsys, *asked, "--global-batch", "1k")
+    assert (status, err) == (0, "")
+    words = " ".join(out.split())
+    assert "It does not fit: " in words
+    assert "The cheapest plan that fits on 64 GPUs with 1,024 sequences a step" in words
+    assert "Fewest GPUs 16" in words
+    for library in ("Hugging Face:", "DeepSpeed:", "torchtitan:", "Megatron:"):
+        assert library in words
+    assert "--global-batch-size 1024" in words
+    assert max(map(len, out.splitlines())) <= 160  # lines to write are never broken
+
+
+def test_json_has_it_all_and_its_plan_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = fit(capsys, "--model", "llama-3-8b", "--gpus", "8", "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["fits"] is False
+    assert found["changes"]
+    plan = estimate(Run.from_json(found["plan"]["run"]))
+    assert plan.worst.peak_bytes == found["plan"]["peak_bytes"] <= found["capacity_bytes"]
+    assert plan.run.layout.gpus == found["gpus"] == 8
+    assert found["fewest_gpus"] <= 8
+
+
+def test_a_run_that_fits_keeps_its_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = fit(capsys, "--model", "gpt2", "--sequence", "1024")
+    assert status == 0
+    assert "It fits, with" in out
+    assert "- The run as it is" in out
+
+
+def test_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = fit(capsys, "--model", "llama-7b", "--device", "t4-16gb")
+    assert status == 0
+    assert "No plan fits on 1 GPU with 1 sequence a step" in " ".join(out.split())
+    assert "not even one token fits" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--device nosuch", "allowed: 80gb"),
+        ("--gpu 80gb --device 80gb", "--device: name a GPU with --gpu or --device, once"),
+        ("--gpu none", "--device: name a GPU to fit into"),
+        ("--gpus 0", "--gpus: '0' cannot be used"),
+        ("--gpus many --global-batch few", "--global-batch: 'few' cannot be used"),
+        ("--tensor 3", "tensor parallelism gives each GPU whole attention heads"),
+    ],
+)
+def test_a_mistake_is_named(capsys: pytest.CaptureFixture[str], arguments: str, said: str) -> None:
+    status, out, err = fit(capsys, *arguments.split())
+    assert (status, out) == (2, "")
+    assert said in err

@@ -15,38 +15,25 @@ from .cost import MACHINE
 from .implementations import Implementation
 from .records import dataclass
 from .run import Run
-from .switches import Attention, Loss, Optimizer, OptimizerKernel
+from .switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
 
 Fields = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One field that may be changed by itself.
+    """One field that may be changed by itself; with no ``field``, several that go together.
 
     ``options`` gives the fields to set for each other value; what a run cannot have is refused
     later. ``words`` says a value in a few words and ``price`` what it is paid with beyond what
-    :mod:`.cost` counts. ``same`` says that the same thing is trained: only such moves are part of
-    a plan.
+    :mod:`.cost` counts. ``planned`` says whether it may be part of a plan, which trains the same.
     """
 
     field: str
     options: Callable[[Run], Iterable[Fields]]
     words: Mapping[str, str]
     price: Mapping[str, str]
-    same: bool = True
-
-
-def _values(field: str, values: type[StrEnum]) -> Callable[[Run], Iterator[Fields]]:
-    """Every other value of a switch, as far as the implementation has it."""
-
-    def options(run: Run) -> Iterator[Fields]:
-        if run.implementation is not Implementation.PAPER:
-            for value in values:
-                if value is not getattr(run.switches, field):
-                    yield {field: str(value)}
-
-    return options
+    planned: bool = True
 
 
 def _best(field: str, value: StrEnum) -> Callable[[Run], Iterator[Fields]]:
@@ -73,6 +60,27 @@ def _loss(run: Run) -> Iterator[Fields]:
                 # Only the full loss makes logits to hold.
                 held = run.switches.hold_logits and value is Loss.FULL
                 yield {"loss": str(value), "hold_logits": held}
+
+
+def _optimizer(run: Run) -> Iterator[Fields]:
+    if run.implementation is not Implementation.PAPER:
+        for value in Optimizer:
+            if value is not run.switches.optimizer:
+                # The kernels are AdamW's.
+                yield {"optimizer": str(value), "optimizer_kernel": None}
+
+
+def _fused(*fields: str) -> Callable[[Run], Iterator[Fields]]:
+    """One kernel for a few operations that are several."""
+
+    def options(run: Run) -> Iterator[Fields]:
+        has_switches = run.implementation is not Implementation.PAPER
+        if has_switches and all(
+            getattr(run.switches, field) is not Fusion.FUSED for field in fields
+        ):
+            yield dict.fromkeys(fields, str(Fusion.FUSED))
+
+    return options
 
 
 def _hold_logits(run: Run) -> Iterator[Fields]:
@@ -119,6 +127,22 @@ MOVES: tuple[Move, ...] = (
         price={Loss.FUSED_LINEAR: "a kernel for it, such as Liger's"},
     ),
     Move(
+        field="mlp",
+        options=_fused("mlp"),
+        words={Fusion.FUSED: "Activation and gate in one kernel"},
+        price={Fusion.FUSED: "a kernel for it, such as Liger's"},
+        planned=False,
+    ),
+    Move(
+        field="norm_kernel",
+        options=_fused("norm_kernel"),
+        words={Fusion.FUSED: "RMSNorm in one kernel"},
+        price={},
+        planned=False,
+    ),
+    # A plan has both or neither: each by itself would double the plans.
+    Move(field="", options=_fused("mlp", "norm_kernel"), words={}, price={}),
+    Move(
         field="hold_logits",
         options=_hold_logits,
         words={"False": "Let the logits go"},
@@ -126,7 +150,7 @@ MOVES: tuple[Move, ...] = (
     ),
     Move(
         field="optimizer",
-        options=_values("optimizer", Optimizer),
+        options=_optimizer,
         words={
             Optimizer.ADAMW: "AdamW",
             Optimizer.SGD_MOMENTUM: "SGD with momentum for AdamW",
@@ -136,7 +160,7 @@ MOVES: tuple[Move, ...] = (
             Optimizer.ADAMW_8BIT: "AdamW in 8 bits",
         },
         price={},
-        same=False,
+        planned=False,
     ),
 )
 
@@ -156,7 +180,7 @@ def single(run: Run) -> Iterator[Fields]:
 def in_plans(run: Run) -> Iterator[tuple[Fields, ...]]:
     """For each move that may be part of a plan: nothing changed, then every other value."""
     for move in MOVES:
-        if move.same:
+        if move.planned:
             yield ({}, *move.options(run))
 
 
@@ -204,6 +228,10 @@ def _fewer(run: Run, replicas: int) -> Fields:
 # --- in words -------------------------------------------------------------------------------------
 
 
+def _named() -> Iterator[Move]:
+    return (move for move in MOVES if move.field)
+
+
 def words(before: Run, after: Run) -> tuple[str, ...]:
     """What is different in ``after``, a phrase each, the most telling first."""
     return tuple(_words(before, after))
@@ -215,12 +243,10 @@ def price(before: Run, after: Run) -> str:
 
 
 def _words(before: Run, after: Run) -> Iterator[str]:
-    for move in MOVES:
-        value = _value(after, move.field)
-        # Another loss than the full one makes no logits: that they go needs no saying.
-        implied = move.field == "hold_logits" and after.switches.loss is not before.switches.loss
-        if value != _value(before, move.field) and not implied:
-            yield move.words[value]
+    for move in _named():
+        implied = any(_differ(before, after, cause) for cause in _IMPLIED.get(move.field, ()))
+        if _differ(before, after, move.field) and not implied:
+            yield move.words[_value(after, move.field)]
     yield from _split_words(before, after)
     if after.micro_batch != before.micro_batch:
         yield f"Micro-batch {after.micro_batch:,} instead of {before.micro_batch:,}"
@@ -229,6 +255,15 @@ def _words(before: Run, after: Run) -> Iterator[str]:
         yield f"{after.micro_batches:,} {many} a step"
     if after.sequence != before.sequence:
         yield f"Sequence length {after.sequence:,} instead of {before.sequence:,}"
+
+
+#: Changes that need no saying beside another: another loss makes no logits to hold, and another
+#: optimizer has none of AdamW's kernels.
+_IMPLIED = {"hold_logits": ("loss",), "optimizer_kernel": ("optimizer",)}
+
+
+def _differ(before: Run, after: Run, field: str) -> bool:
+    return _value(before, field) != _value(after, field)
 
 
 def _split_words(before: Run, after: Run) -> Iterator[str]:
@@ -257,9 +292,9 @@ def _split_words(before: Run, after: Run) -> Iterator[str]:
 
 
 def _price(before: Run, after: Run) -> Iterator[str]:
-    for move in MOVES:
+    for move in _named():
         value = _value(after, move.field)
-        if value != _value(before, move.field) and value in move.price:
+        if _differ(before, after, move.field) and value in move.price:
             yield move.price[value]
     if after.sequence < before.sequence:
         yield "the model sees shorter texts"

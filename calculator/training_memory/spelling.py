@@ -114,6 +114,8 @@ def _huggingface_switches(changed: set[str], run: Run) -> _Lines:
             yield _Lacks("the loss in chunks: in code, a compute_loss of your own")
         else:
             yield "use_liger_kernel=False,"
+    if changed & {"mlp", "norm_kernel"} and "loss" not in changed:
+        yield "use_liger_kernel=True,"
     if "hold_logits" in changed:
         yield "del outputs  # in your training loop, once the loss is there"
     if changed & {"optimizer", "optimizer_kernel"}:
@@ -158,8 +160,8 @@ def _deepspeed(changed: set[str], run: Run) -> _Lines:
         yield _Lacks("sequence parallelism beside tensor parallelism")
     if "pipeline" in changed and layout.pipeline > 1:
         yield f"PipelineModule(layers=…, num_stages={layout.pipeline})  # in code"
-    if changed & {"attention", "loss", "hold_logits", "sequence"}:
-        yield _Lacks("attention, loss and sequence length: they are the model's and the data's")
+    if changed & {"attention", "loss", "hold_logits", "sequence", "mlp", "norm_kernel"}:
+        yield _Lacks("attention, loss, kernels and sequence length: the model's and the data's")
     if "optimizer_kernel" in changed and run.switches.optimizer_kernel is OptimizerKernel.FUSED:
         yield '"optimizer": {"type": "AdamW", "params": {"torch_adam": false}},'
     if "optimizer" in changed:
@@ -188,8 +190,8 @@ def _torchtitan(changed: set[str], run: Run) -> _Lines:
         yield _Lacks("optimizers other than Adam and AdamW: in code")
     if "attention" in changed:
         yield _Lacks("the attention kernel: it is always PyTorch's fused one")
-    if changed & {"loss", "hold_logits"}:
-        yield _Lacks("another loss: in code")
+    if changed & {"loss", "hold_logits", "mlp", "norm_kernel"}:
+        yield _Lacks("another loss or other kernels: in code")
 
 
 def _torchtitan_parallelism(changed: set[str], run: Run) -> _Lines:
@@ -267,6 +269,10 @@ def _megatron(changed: set[str], run: Run) -> _Lines:
             yield _Lacks(
                 "a loss that never makes all logits; --cross-entropy-loss-fusion saves some"
             )
+    if "mlp" in changed:
+        yield "# without --no-bias-swiglu-fusion"
+    if "norm_kernel" in changed:
+        yield "--transformer-impl transformer_engine"
     if changed & {"optimizer", "optimizer_kernel", "hold_logits"}:
         yield _Lacks("the optimizer's kernel and outputs: it has one way (Transformer Engine's)")
 

@@ -59,6 +59,11 @@ def _item(change: Change, *, binary: bool, usable: bool) -> str:
         f"<small>{escape(costs.of_change(change, binary=binary))}</small></span>"
         f'<span class="tm-number">saves {saved}</span>'
         f'<span class="tm-number">needs {left}{fits}</span>'
-        f'<button type="button" class="tm-quiet" data-set="{escape(address(change.fields))}" '
+        f'<button type="button" class="tm-quiet" data-set="{escape(_address(change))}" '
         f"{use}>Apply</button></li>"
     )
+
+
+def _address(change: Change) -> str:
+    """The fields to set, as a page's address has them: what is left to the implementation is ""."""
+    return address({name: "" if value is None else value for name, value in change.fields.items()})

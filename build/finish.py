@@ -12,10 +12,13 @@ from pathlib import Path
 
 from csp import CHARSET, policy, with_policy
 from keeping import link_app, name_by_hash, version_of, with_version, write_app, write_worker
+from places import WEB
 from slides import slides
 
 #: Where the site holds the copies of itself.
 DOWNLOADS = "downloads"
+#: The script that stands in the page itself.
+FIRST = "first.js"
 
 # The theme's script reads the sitemap to know which links it may follow without leaving the page,
 # and maps each address there to where the site is served by its host alone.
@@ -37,8 +40,13 @@ _PERMALINK = re.compile(r'<a class="headerlink".*?</a>', re.DOTALL)
 _EARLY = (
     '<link rel="modulepreload" fetchpriority="high" href="{root}assets/calculator/near.js">\n'
     '<link rel="modulepreload" fetchpriority="high" href="{root}assets/calculator/runtime.js">\n'
-    '<script type="module" async fetchpriority="high" src="{root}assets/calculator/early.js"{top}>'
+    '<script type="module" async fetchpriority="high" src="{root}assets/calculator/early.js">'
     "</script>\n"
+)
+# Nothing is earlier than a script that stands in the page itself.
+_FIRST = (
+    '<script data-python="{runtime}" data-root="{root}"'
+    ' data-worker="{root}assets/calculator/worker.js">{script}</script>\n'
 )
 _CALCULATOR = re.compile(r'<section\b[^>]* data-runtime="(?P<runtime>[^"]*)"')
 # Words above a calculator that leave it in sight, or nearly, on a small screen too.
@@ -107,16 +115,20 @@ def name_search(page: str) -> str:
 def start_early(page: str, root: str) -> str:
     """Have a page with a calculator start Python before the theme's scripts have run.
 
-    Where the calculator stands at the top of its page, that is at once, and the script is told what
-    it needs; elsewhere it looks whether the calculator is in sight. ``root`` is the way from the
-    page to the site's root.
+    Where the calculator stands at the top of its page, that is at once, by a script in the page;
+    elsewhere a script looks whether the calculator is in sight. ``root`` is the way from the page
+    to the site's root.
     """
     found = _CALCULATOR.search(page)
-    if found is None or "assets/calculator/early.js" in page:
+    if found is None or "assets/calculator/early.js" in page or "data-worker=" in page:
         return page
     before = page[page.find("<article") : found.start()]
     top = len(_TAG.sub(" ", before).split()) <= _FEW_WORDS
-    early = _EARLY.format(root=root, top=f' data-python="{found["runtime"]}"' if top else "")
+    if top:
+        script = (WEB / FIRST).read_text(encoding="utf-8")
+        early = _FIRST.format(runtime=found["runtime"], root=root or "./", script=script)
+    else:
+        early = _EARLY.format(root=root)
     return CHARSET.sub(lambda charset: f"{charset[0]}\n{early}", page, count=1)
 
 

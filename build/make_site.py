@@ -29,7 +29,7 @@ import decoder_package
 import make_tables
 from audit import audit
 from downloads import make_downloads
-from finish import finish, finish_keeping
+from finish import FIRST, finish, finish_keeping
 from keeping import WORKER
 from licenses import write_texts
 from places import (
@@ -95,7 +95,7 @@ def _make_pages() -> None:
     shutil.copytree(
         WEB,
         NEXT / "assets" / "calculator",
-        ignore=shutil.ignore_patterns("*.json", "*.d.ts", WORKER, "carried*.js", "alone.js"),
+        ignore=shutil.ignore_patterns("*.json", "*.d.ts", WORKER, FIRST, "carried*.js", "alone.js"),
     )
     write_texts(NEXT)
     address = public_address()

@@ -34,6 +34,7 @@ ENTRIES = ("calculator", "deck", "player", "decoder")
 # Any fixed time will do, so that the same site is the same zip; a zip knows none before.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MODULE = re.compile(r'\s*<script\b[^>]*\btype="?module\b[^>]*></script>')
+_FIRST = re.compile(r"\s*<script data-python=.*?</script>", re.DOTALL)
 _PRELOAD = re.compile(r'\s*<link rel="(?:modulepreload|manifest)"[^>]*>')
 _VERSION = re.compile(r'\s*<meta name="tm-version"[^>]*>')
 _ADDRESS = re.compile(r'(?P<name>\bhref=)(?P<quote>["\']?)(?P<address>[^"\'\s>]*)(?P=quote)')
@@ -78,7 +79,7 @@ def page_of_copy(text: str, page: Path, copy: Path) -> str:
     root = way_to_root(page, copy, "")
     own = _OWN_FOLDER.search(text)
     text = _SIZE.sub(r"\1on the site\2", _INSTANT.sub("", text))
-    text = _VERSION.sub("", _PRELOAD.sub("", _MODULE.sub("", text)))
+    text = _VERSION.sub("", _PRELOAD.sub("", _MODULE.sub("", _FIRST.sub("", text))))
     text = _ADDRESS.sub(lambda found: _with_file(found, page, copy), text)
     where = f'data-root="{root or "./"}" data-own="{own[0] if own else ""}"'
     text = _HTML.sub(f"<html {where}", text, count=1)

@@ -8,7 +8,10 @@ the order of events, not seconds.
 
 from __future__ import annotations
 
-from .events import Event, Group, Node, Phase, count
+from bisect import bisect_left
+from itertools import accumulate
+
+from .events import Event, Group, Node, Phase
 
 #: The right end of the axis; the left is 0.
 WIDE = 10_000
@@ -39,10 +42,13 @@ class Axis:
     def __init__(self, tree: Node) -> None:
         self._tree = tree
         self._counts: dict[int, int] = {}
+        self._count(tree)
         self._weights: dict[int, int] = {}
         self._of_phase = dict.fromkeys(Phase, 0)
         self._weigh(tree, 1, _LAYER)
         self._widths: dict[int, int] = {}
+        #: For each group, how many events and how much width come before each child and after all.
+        self._passed: dict[int, tuple[list[int], list[int]]] = {}
         self._whole = max(1, self._measure(tree))
 
     def after(self, at: int) -> int:
@@ -53,9 +59,19 @@ class Axis:
         """The place where event ``at`` begins."""
         return self.after(at - 1)
 
+    def _count(self, node: Node) -> int:
+        """Note every node's events."""
+        if isinstance(node, Event):
+            found = 1
+        elif isinstance(node, Group):
+            found = sum(map(self._count, node.children))
+        else:
+            found = node.count * self._count(node.child)
+        self._counts[id(node)] = found
+        return found
+
     def _weigh(self, node: Node, turns: int, each: int) -> None:
-        """Note every node's events and each event's weight, and add up the phases' weights."""
-        self._counts[id(node)] = count(node)
+        """Note each event's weight, and add up the phases' weights."""
         if isinstance(node, Event):
             self._weights[id(node)] = each
             self._of_phase[node.phase] += turns * each
@@ -64,7 +80,7 @@ class Axis:
                 self._weigh(child, turns, each)
         else:
             layer = not repeats(node.child)
-            each = _LAYER // max(1, count(node.child)) if layer else _LAYER
+            each = _LAYER // max(1, self._counts[id(node.child)]) if layer else _LAYER
             self._weigh(node.child, turns * node.count, each)
 
     def _measure(self, node: Node) -> int:
@@ -73,7 +89,10 @@ class Axis:
             # A phase whose only repeat runs zero times weighs nothing and takes no width.
             found = weight * _FINE // max(1, self._of_phase[node.phase])
         elif isinstance(node, Group):
-            found = sum(self._measure(child) for child in node.children)
+            events = accumulate((self._counts[id(child)] for child in node.children), initial=0)
+            widths = list(accumulate(map(self._measure, node.children), initial=0))
+            self._passed[id(node)] = list(events), widths
+            found = widths[-1]
         else:
             found = node.count * self._measure(node.child)
         self._widths[id(node)] = found
@@ -86,13 +105,12 @@ class Axis:
             if events == self._counts[id(node)]:
                 return passed + self._widths[id(node)]
             if isinstance(node, Group):
-                for child in node.children:
-                    below = self._counts[id(child)]
-                    if events <= below:
-                        node = child
-                        break
-                    events -= below
-                    passed += self._widths[id(child)]
+                counts, widths = self._passed[id(node)]
+                # The last child before which there are fewer events: it has some of these.
+                child = bisect_left(counts, events) - 1
+                events -= counts[child]
+                passed += widths[child]
+                node = node.children[child]
             elif not isinstance(node, Event):
                 turns, events = divmod(events, self._counts[id(node.child)])
                 passed += turns * self._widths[id(node.child)]

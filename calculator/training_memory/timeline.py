@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
+
 from .categories import CATEGORIES
 from .events import Counters, Event, Group, Node, Repeat, count
 from .records import dataclass
@@ -33,7 +36,9 @@ def timeline(node: Node, most: int = 1000) -> tuple[Point, ...]:
     A sample plays only some turns of each repeat, evenly spaced and always the first and the last;
     since turns differ by a constant, straight lines between the points are right.
     """
-    turns = next((turns for turns in _TURNS if _sampled(node, turns) <= most), _TURNS[-1])
+    nests: dict[tuple[int, ...], int] = {}
+    _nests(node, (), nests)
+    turns = next((turns for turns in _TURNS if _sampled(nests, turns) <= most), _TURNS[-1])
     if count(node) <= most:
         # Enough for every repeat, also for one of nothing; and both ends of a sample make two.
         turns = max(2, count(node))
@@ -42,12 +47,22 @@ def timeline(node: Node, most: int = 1000) -> tuple[Point, ...]:
     return tuple(player.points)
 
 
-def _sampled(node: Node, turns: int) -> int:
+def _nests(node: Node, around: tuple[int, ...], found: dict[tuple[int, ...], int]) -> None:
+    """Add to ``found`` how many events stand within the same repeats, told by their counts."""
     if isinstance(node, Event):
-        return 1
-    if isinstance(node, Group):
-        return sum(_sampled(child, turns) for child in node.children)
-    return min(node.count, turns) * _sampled(node.child, turns)
+        found[around] = found.get(around, 0) + 1
+    elif isinstance(node, Group):
+        for child in node.children:
+            _nests(child, around, found)
+    else:
+        _nests(node.child, (*around, node.count), found)
+
+
+def _sampled(nests: Mapping[tuple[int, ...], int], turns: int) -> int:
+    """How many events are played with at most ``turns`` of each repeat."""
+    return sum(
+        events * prod(min(count, turns) for count in around) for around, events in nests.items()
+    )
 
 
 class _Player:

@@ -39,8 +39,10 @@ class Calculator {
   #controls;
   #left = new AbortController();
 
-  /** The last answered state, as an address carries it. */
+  /** The last answered state, as an address carries it, or the one that the address asks for. */
   #state;
+  /** The state that what is shown belongs to. */
+  #shown;
   /** The state in which the page was built. */
   #first;
   /** What was set and stepped since. @type {Map<string, string>} */
@@ -68,7 +70,7 @@ class Calculator {
    */
   constructor(section, addressed) {
     this.#section = section;
-    this.#state = this.#first = section.dataset.state ?? "";
+    this.#state = this.#shown = this.#first = section.dataset.state ?? "";
     this.#runtime = python(JSON.parse(section.dataset.runtime ?? "{}"));
     const { signal } = this.#left;
     this.#controls = new Controls(section, signal, {
@@ -258,10 +260,18 @@ class Calculator {
     for (const place of this.#section.querySelectorAll("[data-part]")) {
       const part = /** @type {HTMLElement} */ (place).dataset.part ?? "";
       const html = answer.html[part];
-      if (html === undefined || html === this.#parts.get(part)) continue;
+      if (html === undefined) {
+        // It comes later, and until then what stands there is another state's.
+        if (answer.state !== this.#shown && place.hasChildNodes()) place.setAttribute("aria-busy", "true");
+        continue;
+      }
+      // The output is busy until everything has settled.
+      if (place.tagName !== "OUTPUT") place.removeAttribute("aria-busy");
+      if (html === this.#parts.get(part)) continue;
       morph(place, html);
       this.#parts.set(part, html);
     }
+    this.#shown = answer.state;
     // A button that its own effect took away hands the focus on to what it brought about.
     if (hadFocus && !this.#section.contains(document.activeElement)) {
       this.#section.querySelector("output")?.focus({ preventScroll: true });

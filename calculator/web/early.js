@@ -1,11 +1,11 @@
 // @ts-check
 /**
- * Python begins to load before the theme's scripts have run: at once where the page was built with
- * a calculator at its top, else when one is found in sight while the page is still being read.
- * Everything later is calculator.js's business.
+ * Python begins to load before the theme's scripts have run, when a calculator is found in sight while
+ * the page is still being read. Where one stands at the top of its page, first.js is quicker still;
+ * everything later is calculator.js's business.
  */
 
-import { isInSight, savesData } from "./near.js";
+import { isInSight } from "./near.js";
 import { python } from "./runtime.js";
 
 const looking = new AbortController();
@@ -24,12 +24,7 @@ function stop() {
   looking.abort();
 }
 
-/** The script that loads this, where the build found a calculator at the top of its page. */
-const top = document.querySelector("script[data-python]");
-
-if (top instanceof HTMLElement) {
-  if (!savesData()) python(JSON.parse(top.dataset.python ?? "{}")).start();
-} else if (document.readyState === "loading") {
+if (document.readyState === "loading") {
   const { signal } = looking;
   watcher.observe(document, { childList: true, subtree: true });
   document.addEventListener("load", look, { capture: true, signal });

@@ -21,6 +21,15 @@
  */
 
 /**
+ * A start that first.js began before this script was there, and what its worker has told since.
+ * @typedef {object} Begun
+ * @property {Worker} worker
+ * @property {Message[]} told
+ */
+
+/** What the worker tells; see worker.js. @typedef {any} Message */
+
+/**
  * Something that Python was asked for and has not given yet.
  * @typedef {object} Asked
  * @property {Record<string, unknown>} message
@@ -85,39 +94,40 @@ export class Runtime {
   }
 
   #begin() {
-    performance.mark("python: wanted");
+    const begun = this.#kind === "quick" ? takeBegun() : undefined;
+    if (begun === undefined) performance.mark("python: wanted");
     this.#become({ name: "loading", share: 0 });
-    const worker = this.#makeWorker();
+    const worker = begun?.worker ?? this.#makeWorker();
     if (worker === undefined) return;
     this.#worker = worker;
     // Scripts are imported, not fetched, and so not counted.
     const files = Object.entries(this.#manifest.starts[this.#kind]);
     const whole = files.reduce((sum, [path, size]) => sum + (/\.m?js$/.test(path) ? 0 : size), 0);
     let loaded = 0;
-    worker.addEventListener("message", ({ data }) => {
-      if (data.type === "progress") {
-        loaded += data.bytes;
+    const hear = (/** @type {Message} */ message) => {
+      if (this.#worker !== worker) return; // it was given up
+      if (message.type === "progress") {
+        loaded += message.bytes;
         // What is fetched once Python is ready is no part of its start.
         if (this.state.name !== "loading") return;
         this.#become({ name: "loading", share: Math.min(1, loaded / whole) });
-      } else if (data.type === "ready") this.#ready();
-      else if (data.type === "failed") this.#failed(data.reason);
-      else this.#answered(data);
-    });
+      } else if (message.type === "ready") this.#ready();
+      else if (message.type === "failed") this.#failed(message.reason);
+      else this.#answered(message);
+    };
+    // Copies of the site have a worker of their own kind; see carried.js.
+    worker.addEventListener("message", ({ data }) => hear(data));
     worker.addEventListener("error", (event) => {
       event.preventDefault();
-      this.#failed(event.message || "its script did not load");
+      hear({ type: "failed", reason: event.message || "its script did not load" });
     });
-    const at = (/** @type {string} */ path) => new URL(path, ROOT).href;
-    const { pyodide, info, library, package: wheel, snapshot } = this.#manifest;
-    worker.postMessage({
-      type: "start",
-      pyodide: at(pyodide),
-      library: at(library),
-      package: at(wheel),
-      info,
-      snapshot: this.#kind === "quick" ? { ...snapshot, address: at(snapshot.path) } : undefined,
-    });
+    if (begun) {
+      worker.onmessage = worker.onerror = null;
+      for (const message of begun.told) hear(message);
+    } else {
+      const [kind, manifest, root] = [this.#kind, this.#manifest, ROOT.href];
+      worker.postMessage({ type: "start", kind, manifest, root });
+    }
   }
 
   #makeWorker() {
@@ -251,6 +261,17 @@ let tellReady;
 /** Resolves when Python has started on this page for the first time. @type {Promise<undefined>} */
 export const ready = new Promise((resolve) => (tellReady = resolve));
 
+/**
+ * What first.js began, once.
+ * @returns {Begun | undefined}
+ */
+function takeBegun() {
+  const scope = /** @type {{pythonBegun?: Begun}} */ (/** @type {unknown} */ (window));
+  const begun = scope.pythonBegun;
+  delete scope.pythonBegun;
+  return begun;
+}
+
 /** @type {Runtime | undefined} */
 let shared;
 
@@ -260,5 +281,6 @@ let shared;
  */
 export function python(manifest) {
   shared ??= new Runtime(manifest);
+  if ("pythonBegun" in window) shared.start();
   return shared;
 }

@@ -2,12 +2,20 @@
 /**
  * Python, in a thread of its own: starts once, then answers one request after the other.
  *
- * Comes in: {type: "start", ...StartOptions}, then {type: "ask", id, door, request} and, for a door
+ * Comes in: {type: "start", ...Start}, then {type: "ask", id, door, request} and, for a door
  *           in a package that the start does not bring, {type: "use", id, package} before it.
  * Goes out: {type: "progress", bytes}, {type: "ready"}, {type: "failed", reason},
  *           {type: "answer", id, answer} or {type: "failed-answer", id, reason, unreachable}.
  *
  * Requests and answers are JSON text: whole numbers larger than a double holds stay whole.
+ */
+
+/**
+ * What a start is made of, as the page says it.
+ * @typedef {object} Start
+ * @property {import("./runtime.js").Manifest} manifest
+ * @property {import("./runtime.js").Kind} kind
+ * @property {string} root  the site's, from which the manifest's paths lead
  */
 
 /**
@@ -17,7 +25,8 @@
  * @property {string} library  address of Python's standard library
  * @property {string} package  address of the calculator's wheel
  * @property {Record<string, string>} info  what Pyodide's lock file says of its build
- * @property {Snapshot} [snapshot]  the memory to begin with; without it, Python starts plainly
+ * @property {Snapshot | undefined} snapshot  the memory to begin with; without it, Python starts
+ *   plainly
  */
 
 /**
@@ -66,7 +75,7 @@ function say(message) {
 self.addEventListener("message", async ({ data }) => {
   if (data.type === "start") {
     try {
-      python = await start(data);
+      python = await start(optionsOf(data));
       say({ type: "ready" });
     } catch (error) {
       say({ type: "failed", reason: reasonOf(error) });
@@ -91,6 +100,22 @@ function reasonOf(error) {
   const text = error instanceof Error ? error.message : String(error);
   // Of a Python traceback the last line says what happened.
   return text.trim().split("\n").at(-1) ?? "";
+}
+
+/**
+ * @param {Start} start
+ * @returns {StartOptions}
+ */
+function optionsOf({ manifest, kind, root }) {
+  const at = (/** @type {string} */ path) => new URL(path, root).href;
+  const { pyodide, info, library, package: wheel, snapshot } = manifest;
+  return {
+    pyodide: at(pyodide),
+    library: at(library),
+    package: at(wheel),
+    info,
+    snapshot: kind === "quick" ? { ...snapshot, address: at(snapshot.path) } : undefined,
+  };
 }
 
 /**
@@ -133,7 +158,11 @@ async function startFrom(begun, options) {
     return { module, instance: await WebAssembly.instantiate(module, imports) };
   };
 
-  // 3. Start Python.
+  // 3. Start Python. Pyodide makes errors to keep, and to note where each was made V8 reads all of
+  //    its loader once more.
+  const errors = /** @type {{stackTraceLimit: number}} */ (/** @type {unknown} */ (Error));
+  const { stackTraceLimit } = errors;
+  errors.stackTraceLimit = 0;
   const started = await loadPyodide({
     indexURL: pyodide,
     stdLibURL: library,
@@ -141,6 +170,7 @@ async function startFrom(begun, options) {
     packageBaseUrl: pyodide,
     ...(begun.memory && { _loadSnapshot: beginWith(begun.memory, snapshot?.memory ?? 0) }),
   });
+  errors.stackTraceLimit = stackTraceLimit;
   mark("started");
 
   // 4. Unpack the calculator, unless memory holds it, and import it: a start that works is one

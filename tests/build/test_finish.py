@@ -3,7 +3,9 @@
 import pytest
 
 from audit import audit
+from csp import inline_scripts
 from finish import drop_unneeded, finish, name_search, relocatable, scroll_tables, start_early
+from places import WEB
 
 TABLE = "<table>\n<tr><td>1</td></tr>\n</table>"
 MAPPING = (
@@ -57,8 +59,24 @@ def test_the_search_dialog_is_named_once():
     assert name_search(named) == named
 
 
+SECTION = '<section class="tm" data-runtime="{&quot;a&quot;:1}"></section>'
+
+
+@pytest.mark.parametrize(("root", "leads"), [("../", "../"), ("", "./")])
+def test_a_calculator_at_the_top_of_its_page_starts_python_at_once(root, leads):
+    page = f'<head><meta charset="utf-8"></head><article>{"word " * 100}{SECTION}</article>'
+    first = start_early(page, root)
+    assert first.index("charset") < first.index("new Worker(") < first.index("</head>")
+    assert f'<script data-python="{{&quot;a&quot;:1}}" data-root="{leads}"' in first
+    assert f'data-worker="{leads}assets/calculator/worker.js"' in first
+    assert "early.js" not in first
+    (code,) = inline_scripts(first)
+    assert code == (WEB / "first.js").read_text()
+    assert start_early(first, root) == first
+
+
 def test_a_page_with_a_calculator_looks_for_it_early():
-    page = '<head><meta charset="utf-8"></head><section class="tm" data-runtime="{}"></section>'
+    page = f'<head><meta charset="utf-8"></head><article>{"word " * 200}{SECTION}</article>'
     early = start_early(page, "../")
     assert early.index("charset") < early.index("early.js") < early.index("</head>")
     for name in ("early", "near", "runtime"):
@@ -66,6 +84,7 @@ def test_a_page_with_a_calculator_looks_for_it_early():
     assert start_early(early, "../") == early
     without = '<head><meta charset="utf-8"></head>'
     assert start_early(without, "../") == without
+    assert not inline_scripts(early)
 
 
 @pytest.mark.parametrize(("base", "cut"), [("/", 1), ("/book/", 6)])

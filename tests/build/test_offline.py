@@ -16,7 +16,9 @@ PAGE = (
     '<html lang="en"><head><meta charset="utf-8">'
     '<meta name="tm-version" content="1"><link rel="manifest" href="../manifest.webmanifest">'
     '<link rel="modulepreload" href="../assets/0123456789ab/calculator/near.js">'
-    '<script type="module" async src="../assets/0123456789ab/calculator/early.js"></script></head>'
+    '<script type="module" async src="../assets/0123456789ab/calculator/early.js"></script>'
+    '<script data-python="{}" data-worker="../assets/0123456789ab/calculator/worker.js">\n'
+    "new Worker();\n</script></head>"
     '<script id="__config" type="application/json">'
     '{"base": "..", "features": ["navigation.instant", "navigation.top"]}</script>'
     '<a href="../">up</a><a href="..">up</a><a href="#x">here</a><a href="../other/#y">there</a>'
@@ -52,6 +54,7 @@ def test_no_module_is_left_and_one_script_stands_for_all(page):
     assert "module" not in page
     assert "manifest" not in page
     assert "tm-version" not in page
+    assert "Worker" not in page
     first, theme, last = (
         page.index(name) for name in ("assets/carried/carried.js", "bundle.1.min.js", "site.js")
     )

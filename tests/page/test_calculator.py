@@ -332,6 +332,44 @@ def test_advice_is_applied_by_a_click(page: Page) -> None:
     assert state_of(page)["sequence_parallel"] == "true"
 
 
+def test_advice_for_another_run_is_marked_until_its_own_is_there(page: Page) -> None:
+    advice = page.locator('[data-part="advice"]')
+    expect(advice).to_contain_text("What would make it fit")
+    expect(advice).not_to_have_attribute("aria-busy", "true")
+    before = advice.inner_text()
+    # Every state of the advice from now on, with the sentence that stands beside it.
+    page.evaluate(
+        """() => {
+            window.seen = [];
+            const advice = document.querySelector('[data-part="advice"]');
+            const note = () => window.seen.push({
+                said: document.querySelector(".tm output").innerText,
+                advice: advice.innerText,
+                busy: advice.getAttribute("aria-busy") === "true",
+                colour: getComputedStyle(advice.querySelector(".tm-heading") ?? advice).color,
+            });
+            note();
+            new MutationObserver(note).observe(
+                document.querySelector(".tm"),
+                {subtree: true, childList: true, characterData: true, attributes: true},
+            );
+        }"""
+    )
+    for change in (
+        lambda: control(page, "recompute").select_option("selective"),
+        lambda: page.evaluate("location.hash = 'preset=llama-7b&sequence=8192'"),
+    ):
+        before = advice.inner_text()
+        change()
+        expect(advice).not_to_have_text(before, use_inner_text=True)
+        expect(advice).not_to_have_attribute("aria-busy", "true")
+    seen = page.evaluate("window.seen")
+    first = seen[0]
+    old = [one for one in seen if one["advice"] == first["advice"] and one["said"] != first["said"]]
+    assert old, "the answer comes first"
+    assert all(one["busy"] and one["colour"] != first["colour"] for one in old)
+
+
 def test_links_and_commands_are_copied(page: Page) -> None:
     control(page, "recompute").select_option("full")
     expect(said(page)).to_contain_text("110.7 GB")

@@ -26,6 +26,7 @@ commands:
   estimate   what one training step needs, of what, and whether it fits
   explain    the same, derived: every tensor, its formula, its numbers, its source
   fit        what to change so that it fits: single changes, the cheapest plan, fewest GPUs
+  oom        an out-of-memory error explained: which tensor, and what to change
   models     the models known by name
   gpus       the GPUs known by name
   verify     train for a few steps on this machine's GPU, and compare (needs PyTorch)
@@ -147,6 +148,20 @@ def _tell(progress: Progress) -> None:
     stream.flush()
 
 
+def _oom(command: str, arguments: list[str]) -> int:
+    from . import oom_command
+
+    parser = oom_command.parser(command)
+    given, errors = parser.read(arguments)
+    if given.get("help"):
+        return _write(parser.format_help())
+    from .render.oom_text import oom_text
+
+    asked = oom_command.read(given, errors)
+    found = oom_command.answer(asked)
+    return _write(_json(found.to_json()) if asked.json else oom_text(found, _terminal()))
+
+
 def _models(command: str, arguments: list[str]) -> int:
     from .render.lists import models_json, models_text, named
 
@@ -196,6 +211,7 @@ _COMMANDS: Mapping[str, Callable[[str, list[str]], int]] = {
     "estimate": _run,
     "explain": _run,
     "fit": _fit,
+    "oom": _oom,
     "models": _models,
     "gpus": _gpus,
     "verify": _verify,

@@ -113,8 +113,16 @@ class Parser(argparse.ArgumentParser):
     """One command's parser, which raises what argparse would print and exit with."""
 
     def __init__(
-        self, command: str, usage: str, *, description: str, epilog: str | None = None
+        self,
+        command: str,
+        usage: str,
+        *,
+        description: str,
+        epilog: str | None = None,
+        takes: Sequence[str] = (),
     ) -> None:
+        #: What words that are no flags are, in order: each is a field of what is read.
+        self.takes = tuple(takes)
         super().__init__(
             prog=f"training-memory {command}",
             usage=f"training-memory {command} {usage}",
@@ -138,6 +146,12 @@ class Parser(argparse.ArgumentParser):
             allowed = f"it needs a value: {name} VALUE" if lacks else "it takes no value"
             return {}, [InputError(name, None, allowed)]
         given = {name: value for name, value in vars(found).items() if value is not None}
+        for name in self.takes:
+            # argparse would take no words after flags, so they are taken from what it left.
+            word = next((word for word in rest if word == "-" or not word.startswith("-")), None)
+            if word is not None:
+                given[name] = word
+                rest.remove(word)
         return given, self._unknown(rest)
 
     def _unknown(self, rest: Sequence[str]) -> list[InputError]:
@@ -156,10 +170,11 @@ class Parser(argparse.ArgumentParser):
         return errors
 
 
-def run_parser(command: str, *, description: str, epilog: str) -> Parser:
-    """The parser of a command that takes a run."""
-    usage = "[--model ID | --config FILE] [--run FILE] [flag ...]"
-    parser = Parser(command, usage, description=description, epilog=epilog)
+def run_parser(command: str, *, description: str, epilog: str, takes: Sequence[str] = ()) -> Parser:
+    """The parser of a command that takes a run, after the words that ``takes`` names."""
+    words = "".join(f"[{name.upper()}] " for name in takes)
+    usage = f"{words}[--model ID | --config FILE] [--run FILE] [flag ...]"
+    parser = Parser(command, usage, description=description, epilog=epilog, takes=takes)
     parser.add_argument("--units", metavar="UNIT", help="GB (10^9 bytes, the usual) or GiB (2^30)")
     source = parser.add_argument_group("the model")
     known = "a model of the catalog (see training-memory models), or custom with its shape as flags"

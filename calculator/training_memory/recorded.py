@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from .autograd.memory import PartOf
 from .categories import CATEGORIES
 from .events import Counter, Event, Group, Node, Repeat
+from .formula import Formula
 from .recording import MOST, REPEATED, Recording, Section
 from .running import signed
 from .telling import moment, phase, tell
@@ -87,6 +88,19 @@ class RecordedStrip(Strip):
     def left(self) -> tuple[int, ...]:
         """What its events leave behind, by category."""
         return self.section.running.left(self.changes)
+
+    def taken(self) -> Iterator[tuple[Event, Formula, int]]:
+        """What is taken anew: each event with its tensor's size, and what is held just before it.
+
+        The size is what it is before the allocator rounds it.
+        """
+        now = 0
+        for index, (storage, source, target) in enumerate(self.section.moves):
+            if source < 0:
+                yield self._event(index), self.recording.facts[storage].bytes, now
+                now += self.changes[storage]
+            elif target < 0:
+                now -= self.changes[storage]
 
     def _event(self, index: int, *, leaving: bool = False) -> Event:
         storage, source, target = self.section.moves[index]

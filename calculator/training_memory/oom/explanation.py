@@ -148,21 +148,15 @@ def _tokens(step: Estimate, reading: OomReading) -> tuple[str, int, int] | None:
 def _smallest(step: Estimate, room: int | None) -> Change | None:
     """The change that makes the step fit into ``room`` and alters the run least.
 
-    First what leaves the training itself and the GPUs as they are, then a smaller micro-batch, then
-    more GPUs, then shorter texts; among equals the one that saves least, and so costs least.
+    First what leaves the training as it is, then what needs no other GPUs; of equals the quickest,
+    then the one that saves least.
     """
     if room is None or step.worst.peak_bytes <= room:
         return None
     enough = [change for change in changes(step) if change.peak_bytes <= room]
-    if not enough:
-        return None
-    return min(enough, key=lambda change: (_alters(change), change.saved_bytes))
+    return min(enough, key=_alters, default=None)
 
 
-def _alters(change: Change) -> int:
-    names = set(change.fields)
-    if "sequence" in names:
-        return 3
-    if names & {"data", "tensor", "pipeline"}:
-        return 2
-    return 1 if "micro_batch" in names else 0
+def _alters(change: Change) -> tuple[bool, bool, float, int]:
+    same = change.same_training, change.same_gpus
+    return not same[0], not same[1], round(change.slower_percent, 3), change.saved_bytes

@@ -231,11 +231,11 @@ def _change(found: Explanation) -> Iterator[str]:
     if change is not None:
         left = show_bytes(change.peak_bytes, binary=True, digits=2)
         yield (
-            f"The smallest change of the run that makes it fit: {change.title} ({change.cost}). "
+            f"The smallest change of the run that makes it fit: {change.title} ({change.price}). "
             f"The step then needs {left}."
         )
     elif found.fits is False:
-        yield "No single change of the run is enough."
+        yield "No single change of the run is enough; `training-memory fit` combines them."
     elif found.step is None and found.verdict.cause is Cause.TOO_MUCH:
         yield (
             "Say what you ran (--model, --sequence, --micro-batch, --recipe, --implementation) "

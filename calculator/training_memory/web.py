@@ -3,13 +3,14 @@
 A request begins with a run, as ``run`` (JSON of a run) or as ``state`` (see :mod:`.controls`),
 and may change it: ``set`` fields as typed, then ``step`` numbers by doublings. ``units`` is "GB" or
 "GiB", ``prefix`` what the ids on the page begin with, and ``advice`` asks for the list of changes.
-With ``"door": "film"`` the step is answered as a film to play; see :mod:`.film_door`.
+With ``"door": "film"`` the step is answered as a film to play, with ``"door": "switches"`` what
+a switch would change; see :mod:`.film_door` and :mod:`.switches_door`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import controls
@@ -28,7 +29,7 @@ def answer(request_json: str) -> str:
     stepped: dict[str, str] = {}
     try:
         asked = _state(request, stepped)
-        found = _film(request, asked) if request.get("door") == "film" else _answer(request, asked)
+        found = _doors(request.get("door"))(request, asked)
     except InputErrors as errors:
         found = _refused(errors.errors, {**_linked(request, errors.errors), **stepped})
     except InputError as error:
@@ -58,11 +59,17 @@ def _shortened(request: Mapping[str, Any], run: Run) -> dict[str, str]:
     return {"sequence": f"as far as {run.model.name}'s learned positions go"}
 
 
-def _film(request: Mapping[str, Any], asked: controls.State) -> dict[str, object]:
-    # A page that plays no step need not wait for what draws one.
-    from . import film_door
+def _doors(name: object) -> Callable[[Mapping[str, Any], controls.State], dict[str, object]]:
+    """What answers. The further doors are imported when first asked: few readers need them."""
+    if name == "film":
+        from . import film_door
 
-    return film_door.answer(request, asked)
+        return film_door.answer
+    if name == "switches":
+        from . import switches_door
+
+        return switches_door.answer
+    return _answer
 
 
 def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, object]:

@@ -87,6 +87,10 @@ class Calculator {
       this.#restore();
     }
     this.addressed = addressed;
+    const unfolded = (/** @type {Event} */ { target }) => {
+      if (/** @type {HTMLElement} */ (target).dataset.key === "implementation") this.#onUnfolded();
+    };
+    section.addEventListener("toggle", unfolded, { signal, capture: true });
   }
 
   /** Whether the page still shows it. */
@@ -116,6 +120,12 @@ class Calculator {
       this.#controls.fail(state.reason);
       this.#show({ stale: "" });
     }
+  }
+
+  /** The implementation's switches came into sight, with nothing said of them since they changed. */
+  #onUnfolded() {
+    const idle = this.#runtime.state.name === "ready" && !this.#asking && !this.#changed;
+    if (idle) this.#askSwitches().catch(() => {});
   }
 
   /** Take the state from the page's address, or the built one where the address has none. */
@@ -237,11 +247,27 @@ class Calculator {
       if (answer.ok) this.#take(answer, set, steps);
       else this.#refuse(answer);
       if (!advice) this.#settle(answer.ok);
+      else if (answer.ok) this.#askSwitches().catch(() => {});
     } catch (error) {
       this.#asking = false;
       if (this.#left.signal.aborted) return;
       this.#controls.say(`Python gave no answer: ${error instanceof Error ? error.message : error}`);
       this.#show({ stale: "refused" });
+    }
+  }
+
+  /** Have said, one field after the other, what each switch would change, if they are in sight. */
+  async #askSwitches() {
+    const fold = this.#section.querySelector('details[data-key="implementation"]');
+    const state = this.#state;
+    if (!(fold instanceof HTMLDetailsElement)) return;
+    for (let from = ""; fold.open; ) {
+      /** @type {{ok: boolean, notes: Record<string, string>, next: string}} */
+      const answer = JSON.parse(await this.#runtime.ask(JSON.stringify({ door: "switches", state, from })));
+      if (this.#left.signal.aborted || this.#changed || this.#state !== state || !answer.ok) return;
+      this.#controls.note(answer.notes);
+      from = answer.next;
+      if (from === "") return;
     }
   }
 

@@ -188,6 +188,14 @@ export class Controls {
   }
 
   /**
+   * Show what is to be said of some fields beside what they hold.
+   * @param {Record<string, string>} notes
+   */
+  note(notes) {
+    for (const [name, words] of Object.entries(notes)) this.#note(name, words, false);
+  }
+
+  /**
    * Show beside each field why it cannot be; all others lose what was said of them.
    * @param {{field: string, reason: string}[]} errors
    * @param {Record<string, string>} stepped  what numbers were stepped to, and what a link gave

@@ -13,9 +13,10 @@ from training_memory import controls
 from training_memory.estimate import estimate
 from training_memory.flags import run_parser
 from training_memory.presets import PRESETS
-from training_memory.render import page
+from training_memory.render import fields, page
 from training_memory.request import read_request
 from training_memory.run import Run
+from training_memory.units import show_bytes
 from training_memory.web import answer
 
 PARTS = {"answer", "verdict", "bar", "step", "split", "table", "omitted"}
@@ -237,3 +238,48 @@ def test_a_number_in_a_link_that_cannot_be_comes_back_for_its_field():
     assert not found["ok"]
     assert found["stepped"] == {"sequence": "abc"}
     assert [error["field"] for error in found["errors"]] == ["sequence"]
+
+
+def switches(state: str) -> dict[str, str]:
+    """The note of every switch, asked for one after the other."""
+    notes: dict[str, str] = {}
+    name = ""
+    while True:
+        found = ask(door="switches", state=state, **{"from": name})
+        assert found["ok"]
+        notes |= found["notes"]
+        name = found["next"]
+        if not name:
+            return notes
+
+
+def test_each_switch_says_what_it_would_change():
+    state = "model=gpt2&sequence=1024&implementation=huggingface&gpu=none"
+    notes = switches(state)
+    assert list(notes) == [field.name for field in fields.at(fields.Place.IMPLEMENTATION)]
+
+    def peak(**changes: str) -> int:
+        size = ask(state=state, set=changes)["estimate"]["peak"]["bytes"]
+        assert isinstance(size, int)
+        return size
+
+    more = peak(attention="eager") - peak()
+    assert notes["attention"] == f"Eager: {show_bytes(more)} more"
+    less = peak() - peak(dropout="false")
+    assert notes["dropout"] == f"Off: {show_bytes(less)} less"
+    assert less > 10**7
+    # GPT-2's LayerNorm is one kernel, and cannot be another.
+    assert notes["norm_kernel"] == ""
+    assert notes["implementation"].startswith("Textbook: ")
+
+
+def test_the_textbook_says_what_the_libraries_take():
+    notes = switches("model=llama-7b&implementation=paper&units=GiB")
+    assert list(notes) == ["implementation"]
+    assert "torchtitan: " in notes["implementation"]
+    assert "GiB" in notes["implementation"]
+
+
+def test_a_run_that_cannot_be_has_no_switches():
+    found = ask(door="switches", state="model=gpt2&sequence=4096", **{"from": ""})
+    assert not found["ok"]

@@ -24,6 +24,7 @@ from training_memory.web import answer
 
 ROOT = Path(__file__).parents[2]
 READY_MS = 60_000
+SETTLED_MS = 30_000
 FIRST = "model=llama-7b&preset=llama-7b"
 
 
@@ -368,6 +369,21 @@ def test_advice_for_another_run_is_marked_until_its_own_is_there(page: Page) -> 
     old = [one for one in seen if one["advice"] == first["advice"] and one["said"] != first["said"]]
     assert old, "the answer comes first"
     assert all(one["busy"] and one["colour"] != first["colour"] for one in old)
+
+
+def test_unfolded_switches_say_what_each_would_change(page: Page) -> None:
+    fold = page.locator('.tm details[data-key="implementation"]')
+    fold.locator("summary").click()
+    control(page, "implementation").select_option("huggingface")
+    control(page, "recipe").select_option("bf16-adam")
+    # It is asked for once everything has settled, one switch after the other.
+    said_of = expect(note(page, "attention"))
+    said_of.to_have_text(re.compile(r"^Eager: [\d.]+ GB more$"), timeout=SETTLED_MS)
+    expect(note(page, "dropout")).to_have_text(re.compile("^On: "), timeout=SETTLED_MS)
+    # What was said of another state goes with it.
+    control(page, "attention").select_option("eager")
+    said_of.to_have_text(re.compile(r"^Fused kernel: [\d.]+ GB less$"), timeout=SETTLED_MS)
+    fold.locator("summary").click()
 
 
 def test_links_and_commands_are_copied(page: Page) -> None:

@@ -27,6 +27,7 @@ commands:
   explain    the same, derived: every tensor, its formula, its numbers, its source
   fit        what to change so that it fits: single changes, the cheapest plan, fewest GPUs
   oom        an out-of-memory error explained: which tensor, and what to change
+  diff       two runs side by side: the totals, and where their steps part
   models     the models known by name
   gpus       the GPUs known by name
   verify     train for a few steps on this machine's GPU, and compare (needs PyTorch)
@@ -162,6 +163,20 @@ def _oom(command: str, arguments: list[str]) -> int:
     return _write(_json(found.to_json()) if asked.json else oom_text(found, _terminal()))
 
 
+def _diff(command: str, arguments: list[str]) -> int:
+    from . import diff_command
+
+    asked = diff_command.read(command, arguments)
+    if asked is None:
+        return _write(diff_command.parser(command).format_help())
+    found = diff_command.answer(asked)
+    if asked.json:
+        return _write(_json(found.to_json()))
+    from .render.difference_text import difference_text
+
+    return _write(difference_text(found, _terminal(), binary=asked.binary))
+
+
 def _models(command: str, arguments: list[str]) -> int:
     from .render.lists import models_json, models_text, named
 
@@ -212,6 +227,7 @@ _COMMANDS: Mapping[str, Callable[[str, list[str]], int]] = {
     "explain": _run,
     "fit": _fit,
     "oom": _oom,
+    "diff": _diff,
     "models": _models,
     "gpus": _gpus,
     "verify": _verify,

@@ -55,7 +55,7 @@ def read(given: Mapping[str, object], mistakes: Iterable[InputError] = ()) -> As
         allowed = "standard input holds one file: name the log's, or the run's"
         mistakes.append(InputError("file", None, allowed))
     # A run is meant where something of it was said.
-    has_run = bool(given.keys() - {"file", "json", "units"})
+    has_run = bool(given.keys() - {"file", "help", "json", "units"})
     return Asked(path=path, request=read_request(given, mistakes), has_run=has_run)
 
 

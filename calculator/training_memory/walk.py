@@ -52,9 +52,14 @@ class Strip(Group):
         """What remains by category alone, as :func:`left` would find it."""
         raise NotImplementedError
 
-    def taken(self) -> Iterator[tuple[Event, Formula, int]]:
+    def taken(self) -> Iterator[tuple[Event, Formula | None, int]]:
         """Its events that take memory: each with its formula, and what is held just before it."""
-        raise NotImplementedError
+        now = 0
+        for node in self.children:
+            if isinstance(node, Event):
+                if node.bytes > 0:
+                    yield node, None, now
+                now += node.bytes
 
 
 def opened(node: Node) -> Node:

@@ -21,7 +21,7 @@ from training_memory.request import read_request
 from training_memory.run import DEFAULTS
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("estimate", "explain", "fit", "oom", "models", "gpus", "verify")
+COMMANDS = ("estimate", "explain", "fit", "oom", "diff", "models", "gpus", "verify")
 CONFIGS = Path(__file__).parent / "data" / "configs"
 
 

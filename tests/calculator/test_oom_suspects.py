@@ -263,7 +263,9 @@ def test_the_command_takes_a_file_or_standard_input_and_a_run(tmp_path, capsys, 
     assert main(["oom", *flags, "--recipe", "bf16-adam", str(log)]) == 0
     assert "4·s·b·V = 4 × 8,192 × 1 × 128,256" in capsys.readouterr().out
     assert main(["oom", str(log), "--json"]) == 0
-    assert '"cause": "too much"' in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert '"cause": "too much"' in out
+    assert '"run": null' in out
     assert main(["oom", str(tmp_path / "none.txt")]) == 2
     assert "there is no such file" in capsys.readouterr().err
     log.write_text("all went well", encoding="utf-8")

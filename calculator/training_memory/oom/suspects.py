@@ -7,17 +7,14 @@ which what is held comes nearest to what the error says was allocated.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from ..blocks.paper import LOGITS
 from ..categories import Category
 from ..estimate import Estimate, RankEstimate
-from ..events import Event, Group, Node, Phase, Repeat, place
-from ..formula import Formula
+from ..events import Phase, place
 from ..implementations import Implementation
 from ..records import dataclass
-from ..run import Run
-from ..walk import Strip, walk
+from ..taken import Taken, takings
 from .reading import OomReading, When
 
 
@@ -141,61 +138,6 @@ def _judged(one: Suspect, wanted: Sequence[Phase] | None, where: str) -> Suspect
     return replace(one, fits_traceback=fits, where=where)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
-    """An event that takes memory, in the first turn of every repeat around it.
-
-    ``turns`` are these repeats, outermost first, each with what one turn leaves behind; ``before``
-    is what is held before the event, and ``times`` how often it comes in a step.
-    """
-
-    event: Event
-    formula: Formula | None
-    before: int
-    turns: tuple[tuple[Repeat, int], ...]
-    times: int
-
-
-def _taken(
-    node: Node, before: int, turns: tuple[tuple[Repeat, int], ...], times: int
-) -> Iterator[_Taken]:
-    if isinstance(node, Event):
-        if node.bytes > 0:
-            yield _Taken(event=node, formula=None, before=before, turns=turns, times=times)
-    elif isinstance(node, Strip):
-        for event, formula, held in node.taken():
-            now = before + held
-            yield _Taken(event=event, formula=formula, before=now, turns=turns, times=times)
-    elif isinstance(node, Group):
-        for child in node.children:
-            yield from _taken(child, before, turns, times)
-            before += sum(walk(child).remains)
-    elif node.count:
-        each = sum(walk(node.child).remains)
-        yield from _taken(node.child, before, (*turns, (node, each)), times * node.count)
-
-
-def _pieces(one: _Taken, formulas: Mapping[tuple[str, int], Formula]) -> Iterator[_Taken]:
-    """The tensors of an event: the textbook's logits are two, in 16 and in 32 bits."""
-    event = one.event
-    formula = formulas.get((event.label, event.bytes))
-    if one.formula is not None or event.category is not Category.LOGITS or formula is None:
-        yield one
-        return
-    from dataclasses import replace
-
-    before = one.before
-    for label, item_bytes in (("the 16-bit logits", 2), ("the 32-bit copy of the logits", 4)):
-        size = event.bytes * item_bytes // LOGITS.item_bytes
-        yield replace(
-            one,
-            event=replace(event, label=label, bytes=size),
-            formula=formula * item_bytes / LOGITS.item_bytes,
-            before=before,
-        )
-        before += size
-
-
 class _Search:
     """One search through a step for what asks for what an error says."""
 
@@ -204,13 +146,10 @@ class _Search:
         self.run, self.on, self.asks = of.run, on, asks
         self.requested = reading.requested
         self.allocated = reading.allocated.bytes if reading.allocated else None
-        self.values, self.formulas = _words(of.run, on)
-        self.taken = tuple(
-            piece for one in _taken(on.plan, 0, (), 1) for piece in _pieces(one, self.formulas)
-        )
+        self.takings = takings(of.run, on)
         self.states = sum(
-            one.event.bytes
-            for one in self.taken
+            one.bytes
+            for one in self.takings.tensors
             if one.event.phase is Phase.BEFORE and one.event.category is Category.OPTIMIZER
         )
 
@@ -218,14 +157,12 @@ class _Search:
         """Everything that asks for it, each kind of tensor once."""
         nearest: dict[tuple[str, Phase, int], Suspect] = {}
         times: dict[tuple[str, Phase, int], int] = {}
-        for one in self.taken:
-            formula = one.formula or self.formulas.get((one.event.label, one.event.bytes))
-            size = one.event.bytes if formula is None else formula.evaluate(self.values)
-            if not self.requested.covers(self.asks(size)):
+        for one in self.takings.tensors:
+            if not self.requested.covers(self.asks(one.bytes)):
                 continue
-            key = (one.event.label, one.event.phase, size)
+            key = (one.event.label, one.event.phase, one.bytes)
             times[key] = times.get(key, 0) + one.times
-            suspect = self._suspect(one, formula, size)
+            suspect = self._suspect(one)
             known = nearest.get(key)
             if known is None or suspect.away(self.allocated) < known.away(self.allocated):
                 nearest[key] = suspect
@@ -242,8 +179,8 @@ class _Search:
             )
         return found
 
-    def _suspect(self, one: _Taken, formula: Formula | None, size: int) -> Suspect:
-        event = one.event
+    def _suspect(self, one: Taken) -> Suspect:
+        event, formula = one.event, one.formula
         # In any step, and in the first one, whose turns are told by what is held without states.
         first = 0 if event.phase in (Phase.BEFORE, Phase.OPTIMIZER) else self.states
         counters, held = _turn(one, self.allocated)
@@ -257,9 +194,9 @@ class _Search:
             moment=place(event.moment, counters),
             phase=event.phase,
             formula=None if formula is None else formula.text(),
-            numbers=None if formula is None else formula.text(values=self.values),
-            bytes=size,
-            asked_bytes=self.asks(size),
+            numbers=None if formula is None else formula.text(values=self.takings.values),
+            bytes=one.bytes,
+            asked_bytes=self.asks(one.bytes),
             least_held_bytes=held,
             most_held_bytes=held,
             first_held_bytes=held - first if first else None,
@@ -267,7 +204,7 @@ class _Search:
         )
 
 
-def _turn(one: _Taken, allocated: int | None) -> tuple[dict[str, int], int]:
+def _turn(one: Taken, allocated: int | None) -> tuple[dict[str, int], int]:
     """The turn of each repeat in which most nearly so much is held, and what is held then."""
     counters: dict[str, int] = {}
     held = one.before
@@ -278,36 +215,3 @@ def _turn(one: _Taken, allocated: int | None) -> tuple[dict[str, int], int]:
         counters |= repeat.counted(turn)
         held += turn * each
     return counters, held
-
-
-def _words(run: Run, on: RankEstimate) -> tuple[dict[str, int], dict[tuple[str, int], Formula]]:
-    """The run's symbols, and the formulas of the textbook's events by their label and bytes."""
-    if run.implementation is not Implementation.PAPER:
-        from ..recorded_step import values
-
-        return {**values(run), "N": run.model.parameters.total}, {}
-    from ..derivation import derive
-
-    known: dict[str, int] = {}
-    formulas: dict[tuple[str, int], Formula] = {}
-    for entry in derive(run, on):
-        known |= entry.values
-        for line in entry.lines:
-            name = line.name
-            for label in (
-                name,
-                f"the {name}",
-                f"layer {{layer}} keeps {name}",
-                f"layer {{layer}} makes {name} again",
-            ):
-                formulas[label, line.bytes] = line.formula
-    # A formula whose symbols mean another number elsewhere (N, where ZeRO pads it) is left out.
-    right = {key: formula for key, formula in formulas.items() if _comes_to(formula, known, key[1])}
-    return known, right
-
-
-def _comes_to(formula: Formula, values: Mapping[str, int], size: int) -> bool:
-    try:
-        return formula.evaluate(values) == size
-    except ArithmeticError:
-        return False

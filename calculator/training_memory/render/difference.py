@@ -1,0 +1,88 @@
+"""What differs between two runs, chosen and put into words for the terminal and the page alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..diff import Difference, Parting, Setting, Side
+from ..units import show_bytes
+from .answer import described
+
+#: So many kinds of tensor are told; the rest are counted.
+MOST = 12
+
+
+def largest(found: Difference) -> tuple[Parting, ...]:
+    """The kinds of tensor that differ most, in the order of the step."""
+    chosen = sorted(found.partings, key=lambda one: -abs(one.change_bytes))[:MOST]
+    return tuple(one for one in found.partings if one in chosen)
+
+
+def names(found: Difference) -> tuple[str, str]:
+    """Both runs in a line each."""
+    return described(found.left.run), described(found.right.run)
+
+
+def headline(found: Difference, *, binary: bool = False) -> str:
+    """How much higher or lower the second peak is."""
+    left, right = found.left.worst, found.right.worst
+    change = found.change_bytes
+    sizes = [show_bytes(one.peak_bytes, binary=binary) for one in (left, right)]
+    if not change:
+        return f"Both need {sizes[0]}."
+    word = "more" if change > 0 else "less"
+    by = show_bytes(abs(change), binary=binary)
+    return f"The first needs {sizes[0]}, the second {sizes[1]}: {by} {word}."
+
+
+def moments(found: Difference) -> str:
+    """When either peak comes."""
+    left, right = found.left.worst.peak_moment, found.right.worst.peak_moment
+    if left == right:
+        return f"Both peaks come {left}."
+    return f"The first peak comes {left}; the second {right}."
+
+
+def setting(one: Setting) -> tuple[str, str, str]:
+    """A field's name and both values as people write them."""
+    return one.field.replace("_", " "), _value(one.left), _value(one.right)
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def parted(found: Difference) -> Iterator[str]:
+    """Sentences on how far the two steps are alike, and where they first part."""
+    if not found.comparable:
+        yield (
+            "One is the textbook's step and the other a library's, so their tensors have no names "
+            "in common; the totals above are what can be compared. Choose the same implementation "
+            "for both to see where they part."
+        )
+        return
+    if not found.partings:
+        yield f"All {found.alike:,} kinds of tensor are alike in both steps."
+        return
+    first = found.partings[0]
+    differ = f"{len(found.partings):,} kinds of tensor differ and {found.alike:,} are alike"
+    yield f"{differ}. They part first at: {first.label} ({first.reason})."
+    reasons: dict[str, int] = {}
+    for one in found.partings:
+        reasons[one.reason] = reasons.get(one.reason, 0) + 1
+    told = sorted(reasons.items(), key=lambda item: -item[1])[:3]
+    yield "Why: " + "; ".join(f"{reason} ({count:,})" for reason, count in told) + "."
+    if len(found.partings) > MOST:
+        yield f"The {MOST} that differ most over the step, in its order:"
+
+
+def side(one: Side | None, *, binary: bool = False) -> str:
+    """A side's size and how often it is made."""
+    if one is None:
+        return "none"
+    size = show_bytes(one.bytes, binary=binary)
+    return f"{one.times:,} × {size}" if one.times > 1 else size

@@ -1,6 +1,7 @@
 """The browser that the page tests drive: Playwright's own where it has one, else the system's.
 
-``python tests/browser.py --install`` makes sure that there is one.
+``python tests/browser.py --install`` makes sure that there is one, and, where the system's packages
+can be installed, that there is a Firefox for the few tests that want a second browser.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from playwright.sync_api import Playwright, sync_playwright
 
 #: The names under which systems install Chromium, the likeliest first.
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+
+FIREFOX = ("firefox-esr", "firefox")
 
 ARGUMENTS = (
     "--no-sandbox",  # containers and root have no user namespaces to make a sandbox of
@@ -39,29 +42,58 @@ def find(playwright: Playwright) -> Path | None:
     return None
 
 
+def firefox() -> Path | None:
+    """The system's Firefox, or None where there is none."""
+    return next((Path(path) for name in FIREFOX if (path := shutil.which(name))), None)
+
+
+def has_packages() -> bool:
+    """Whether the system's packages can be installed."""
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
 def install() -> None:
     """Install a browser: Debian's as root, else the one Playwright offers.
 
     Raises ``CalledProcessError`` where neither can be had.
     """
-    if os.geteuid() == 0 and shutil.which("apt-get"):
+    if has_packages():
         print("Installing Chromium from the system's packages", flush=True)
-        subprocess.run(["apt-get", "update", "-q"], check=True)
-        subprocess.run(
-            ["apt-get", "install", "-q", "-y", "--no-install-recommends", "chromium"],
-            check=True,
-            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
-        )
+        install_package("chromium")
     else:
         print("Installing Chromium by Playwright", flush=True)
         subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=True)
 
 
+def install_package(name: str) -> None:
+    """Install one of the system's packages. Raises ``CalledProcessError``."""
+    subprocess.run(["apt-get", "update", "-q"], check=True)
+    subprocess.run(
+        ["apt-get", "install", "-q", "-y", "--no-install-recommends", name],
+        check=True,
+        env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+    )
+
+
+def install_firefox() -> None:
+    """Install Debian's Firefox where that can be done; its tests are skipped elsewhere."""
+    if not has_packages():
+        return
+    print("Installing Firefox from the system's packages", flush=True)
+    try:
+        install_package("firefox-esr")
+    except subprocess.CalledProcessError as error:
+        print(f"There is none to be had ({error}); tests with Firefox will be skipped.")
+
+
 def main() -> int:
     """Say which browser the tests will take, after installing one if asked; the exit status."""
+    installs = "--install" in sys.argv[1:]
+    if installs and firefox() is None:
+        install_firefox()
     with sync_playwright() as playwright:
         found = find(playwright)
-        if found is None and "--install" in sys.argv[1:]:
+        if found is None and installs:
             install()
             found = find(playwright)
     print(found or "There is no browser; `make test` installs one.")

@@ -60,3 +60,30 @@ def test_the_systems_is_found_by_its_usual_names(machine, tmp_path):
     assert browser.find(playwright(tmp_path / "none")) == Path("/usr/bin/google-chrome")
     machine(0)
     assert browser.find(playwright(tmp_path / "none")) is None
+
+
+def test_firefox_is_installed_where_the_systems_packages_can_be(machine):
+    ran = machine(0, "apt-get")
+    browser.install_firefox()
+    assert ran[-1][-1] == "firefox-esr"
+
+
+def test_elsewhere_the_tests_with_firefox_are_skipped(machine, monkeypatch, capsys):
+    ran = machine(1000, "apt-get")
+    browser.install_firefox()
+    assert ran == []
+    machine(0, "apt-get")
+
+    def fail(command, **_):
+        raise subprocess.CalledProcessError(100, command)
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    browser.install_firefox()
+    assert "will be skipped" in capsys.readouterr().out
+
+
+def test_firefox_is_found_by_its_usual_names(machine):
+    machine(0)
+    assert browser.firefox() is None
+    machine(0, "firefox")
+    assert browser.firefox() == Path("/usr/bin/firefox")

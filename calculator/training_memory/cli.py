@@ -1,4 +1,4 @@
-"""The command line: ``training-memory estimate``, ``explain``, ``fit``, ``models`` and others."""
+"""The command line: ``training-memory estimate`` and the other commands of :data:`_HELP`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ commands:
   fit        what to change so that it fits: single changes, the cheapest plan, fewest GPUs
   oom        an out-of-memory error explained: which tensor, and what to change
   diff       two runs side by side: the totals, and where their steps part
+  read       what other programs' configurations say, key by key
   models     the models known by name
   gpus       the GPUs known by name
   verify     train for a few steps on this machine's GPU, and compare (needs PyTorch)
@@ -39,6 +40,7 @@ examples:
   training-memory estimate --model llama-7b --sequence 4096 --recompute full
   training-memory estimate --config config.json --data 8 --zero 3 --json
   training-memory fit --model llama-3-8b --gpus 8 --device h100-80gb
+  training-memory estimate --config train.yaml --config ds_config.json --data 8
   training-memory models llama
 """
 
@@ -48,7 +50,16 @@ examples:
   training-memory {command} --model llama-3-8b --data 64 --zero 3 --recompute selective
   training-memory {command} --model gpt2-xl --sequence 1024 --layers 96 --no-tied
   training-memory {command} --config config.json --gpu h100-80gb --units GiB
+  training-memory {command} --config train.yaml --config ds_config.json --data 8
   training-memory {command} --run run.json --micro-batch 4 --json
+"""
+
+_READ_EXAMPLES = """\
+formats, found by what a file says (or put before its name, as in axolotl:train.yml):
+{formats}
+examples:
+  training-memory read train.yaml
+  training-memory read config.json train.yaml ds_config.json --data 8
 """
 
 _BAD_INPUT = 2
@@ -114,14 +125,48 @@ def _run(command: str, arguments: list[str]) -> int:
     if explains:
         from .render.explain import explain as shown
         from .render.explain import explain_json
-
-        if request.json:
-            return _write(_json(explain_json(answer)))
-    elif request.json:
-        return _write(_json(answer.to_json()))
     else:
         from .render.text import text as shown
-    return _write(shown(answer, _terminal(), binary=request.binary))
+    if request.json:
+        plain = explain_json(answer) if explains else answer.to_json()
+        reading = {"reading": request.report.to_json()} if request.report else {}
+        return _write(_json({**plain, **reading}))
+    said = shown(answer, _terminal(), binary=request.binary)
+    if request.report:
+        from .render.reading import doubts
+
+        said += doubts(request.report, _terminal())
+    return _write(said)
+
+
+def _read(command: str, arguments: list[str]) -> int:
+    from .flags import read_parser
+    from .readers.formats import FORMATS
+
+    width = max(map(len, FORMATS)) + 2
+    listed = "".join(
+        f"  {form.id:{width}}{form.name}: {form.written}\n" for form in FORMATS.values()
+    )
+    parser = read_parser(
+        command,
+        description="Says what other programs' configurations mean for memory: each key, what it "
+        "decides, and what bears on memory without being in the answer.",
+        epilog=_READ_EXAMPLES.format(formats=listed),
+    )
+    given, errors = parser.read(arguments)
+    if given.get("help"):
+        return _write(parser.format_help())
+    from .render.reading import reading_json, reading_text
+    from .request import read_configs
+
+    if not given.get("config"):
+        errors.append(InputError("FILE", None, "name a file to read, or - for standard input"))
+    if errors:
+        raise InputErrors(errors)
+    resolved = read_configs(given)
+    if given.get("json"):
+        return _write(_json(reading_json(resolved)))
+    return _write(reading_text(resolved, given, _terminal()))
 
 
 def _fit(command: str, arguments: list[str]) -> int:
@@ -228,6 +273,7 @@ _COMMANDS: Mapping[str, Callable[[str, list[str]], int]] = {
     "fit": _fit,
     "oom": _oom,
     "diff": _diff,
+    "read": _read,
     "models": _models,
     "gpus": _gpus,
     "verify": _verify,

@@ -173,7 +173,7 @@ class Parser(argparse.ArgumentParser):
 def run_parser(command: str, *, description: str, epilog: str, takes: Sequence[str] = ()) -> Parser:
     """The parser of a command that takes a run, after the words that ``takes`` names."""
     words = "".join(f"[{name.upper()}] " for name in takes)
-    usage = f"{words}[--model ID | --config FILE] [--run FILE] [flag ...]"
+    usage = f"{words}[--model ID] [--config FILE ...] [--run FILE] [flag ...]"
     parser = Parser(command, usage, description=description, epilog=epilog, takes=takes)
     parser.add_argument("--units", metavar="UNIT", help="GB (10^9 bytes, the usual) or GiB (2^30)")
     source = parser.add_argument_group("the model")
@@ -182,7 +182,9 @@ def run_parser(command: str, *, description: str, epilog: str, takes: Sequence[s
     source.add_argument(
         "--config",
         metavar="FILE",
-        help="a Hugging Face config.json instead, or - for standard input",
+        action="append",
+        help="a config.json or a training configuration (see training-memory read), or - for "
+        "standard input; several add up",
     )
     source.add_argument(
         "--run", metavar="FILE", help="a run, or an estimate, as JSON; flags change it (- as above)"
@@ -209,6 +211,16 @@ def run_parser(command: str, *, description: str, epilog: str, takes: Sequence[s
     shape = parser.add_argument_group("the shape: any field of the model, changed")
     for field in SHAPE_FIELDS:
         _add(shape, field, metavar="VALUE", said=SHAPE_HELP.get(field, field.replace("_", " ")))
+    return parser
+
+
+def read_parser(command: str, *, description: str, epilog: str) -> Parser:
+    """The parser of the command that reads other programs' files."""
+    parser = Parser(command, "FILE ... [flag ...]", description=description, epilog=epilog)
+    parser.add_argument("config", nargs="*", metavar="FILE", help="a file, or - for standard input")
+    for field in ("data", "tensor", "pipeline", "vocabulary"):
+        metavar, said = RUN_HELP.get(field, ("VALUE", SHAPE_HELP.get(field, "")))
+        _add(parser.add_argument_group("what files do not say"), field, metavar=metavar, said=said)
     return parser
 
 

@@ -51,7 +51,9 @@ def read(given: Mapping[str, object], mistakes: Iterable[InputError] = ()) -> As
     """What flags ask for. Raises :class:`InputErrors` with everything that cannot be."""
     path = str(given.get("file", "-"))
     mistakes = list(mistakes)
-    if path == "-" and "-" in (given.get("config"), given.get("run")):
+    configs = given.get("config")
+    files = [*(configs if isinstance(configs, list) else ()), given.get("run")]
+    if path == "-" and "-" in files:
         allowed = "standard input holds one file: name the log's, or the run's"
         mistakes.append(InputError("file", None, allowed))
     # A run is meant where something of it was said.

@@ -11,6 +11,13 @@ from .model import SHAPE_FIELDS, Model
 from .records import dataclass
 from .run import DEFAULTS, Run
 from .switches import Fusion
+from .units import parse_count
+
+# For type checkers alone: a command without --config reads none.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .readers.report import Report
+    from .readers.resolve import Resolved
 
 UNITS = ("GB", "GiB")
 
@@ -22,6 +29,7 @@ class Request:
     run: Run
     binary: bool
     json: bool
+    report: Report | None = None
 
 
 def read_request(given: Mapping[str, object], mistakes: Iterable[InputError] = ()) -> Request:
@@ -39,7 +47,38 @@ def read_request(given: Mapping[str, object], mistakes: Iterable[InputError] = (
     run = reader.run()
     if run is None or reader.errors:
         raise InputErrors(reader.errors)
-    return Request(run=run, binary=unit == UNITS[1], json=bool(given.get("json")))
+    return Request(
+        run=run, binary=unit == UNITS[1], json=bool(given.get("json")), report=reader.report
+    )
+
+
+def read_configs(given: Mapping[str, object]) -> Resolved:
+    """What the files of ``--config`` say; raises :class:`InputErrors`."""
+    from .readers.formats import read_files, split_name
+    from .readers.source import read_text
+
+    files, errors = [], list[InputError]()
+    paths = given.get("config")
+    for path in paths if isinstance(paths, list) else []:
+        try:
+            files.append((path, read_text(flag("config"), split_name(path)[1])))
+        except InputError as error:
+            errors.append(error)
+    if errors:
+        raise InputErrors(errors)
+    return read_files(files, _beside(given), field=flag("config"))
+
+
+def _beside(given: Mapping[str, object]) -> dict[str, object]:
+    """The flags that change how files are understood, where they can be at all."""
+    found: dict[str, object] = {}
+    for name in ("data", "tensor", "pipeline", "vocabulary"):
+        if name in given:
+            try:
+                found[name] = parse_count(name, given[name])
+            except InputError:
+                continue  # said with everything else that cannot be
+    return found | ({"model": given["model"]} if "model" in given else {})
 
 
 def _by_meaning(given: Mapping[str, object]) -> Mapping[str, object]:
@@ -57,21 +96,24 @@ class _Reader:
         self.given = _by_meaning(given)
         self.errors: list[InputError] = []
         self.lacks_file = False
+        self.report: Report | None = None
         #: The file that a field was read from.
         self.origin: dict[str, str] = {}
         self.shape = {name: self.given[name] for name in SHAPE_FIELDS if name in self.given}
 
     def run(self) -> Run | None:
         """The run; None, or one to throw away, where there are errors."""
-        if "config" in self.given and "model" in self.given:
-            allowed = "name a model with --model or with --config, not with both"
-            self.errors.append(InputError("--config", None, allowed))
-        if self.given.get("config") == self.given.get("run") == "-":
+        configs = self.given.get("config")
+        if isinstance(configs, list) and "-" in configs and self.given.get("run") == "-":
             allowed = "standard input holds one file, and --config reads it"
             self._lack(InputError("--run", None, allowed))
             return None
         request = self._file()
-        model = self._config()
+        resolved = self._configs()
+        model = self._config(resolved)
+        if resolved:
+            request |= resolved.fields
+            self.report = resolved.report
         if model is None:
             request["shape"] = self._changed(request)
         else:
@@ -85,7 +127,7 @@ class _Reader:
             # The model is unknown, so nothing that depends on it is checked, but the rest can be.
             request |= {"model": None, "shape": {}}
         try:
-            run = Run.from_json(request)
+            run = self._checked(request, model)
         except InputErrors as found:
             self.errors += [
                 self._named(error)
@@ -93,7 +135,22 @@ class _Reader:
                 if not (self.lacks_file and error.field in ("model", "shape"))
             ]
             return None
-        return run if model is None else _with_name(run, model)
+        return run
+
+    def _checked(self, request: dict[str, object], model: Model | None) -> Run:
+        """The run, in the textbook's way where a file's own way is not counted."""
+        try:
+            return _run(request, model)
+        except InputErrors as found:
+            from .readers.resolve import textbook
+
+            other = textbook(request, found.errors)
+            if other is None or not self.report or "implementation" in self.given:
+                raise
+            run = _run(other, model)
+            way = str(request["implementation"])
+            self.report = self.report.in_the_textbooks_way(request, way)
+            return run
 
     def _with_gradients(self, request: dict[str, object]) -> None:
         """Exchange the recipe for its like with gradients of the dtype asked for, if any is."""
@@ -133,26 +190,35 @@ class _Reader:
             below = {}
         return {**below, **self.shape} if isinstance(below, Mapping) else below
 
-    def _config(self) -> Model | None:
-        """The model of ``--config`` with the flags' changes."""
+    def _configs(self) -> Resolved | None:
+        """What the files of ``--config`` say."""
         if "config" not in self.given:
             return None
-        path = str(self.given["config"])
         try:
-            config = self._object("config", path)
-        except InputError as error:
-            self._lack(error)
+            resolved = read_configs(self.given)
+        except InputErrors as found:
+            self._lack(*found.errors)
             return None
-        from .readers.huggingface import model_from_config
+        self.origin |= resolved.origin
+        return resolved
 
-        try:
-            model = model_from_config(config)
-        except (InputError, InputErrors) as found:
-            self._lack(*(_renamed(one, _in_file(one.field, path)) for one in _each(found)))
+    def _config(self, resolved: Resolved | None) -> Model | None:
+        """The model that one of the files gives the shape of, with the flags' changes."""
+        if resolved is None:
             return None
-        self.origin |= dict.fromkeys(SHAPE_FIELDS, path)
+        if resolved.model is None:
+            if not {"model", "run"} & {*self.given, *resolved.fields}:
+                allowed = (
+                    "no file gives the model's shape: add its config.json with one more --config, "
+                    "or name a model with --model"
+                )
+                self._lack(InputError("--config", None, allowed))
+            return None
+        if "model" in self.given:
+            allowed = "name a model with --model or with --config, not with both"
+            self.errors.append(InputError("--config", None, allowed))
         try:
-            return catalog.with_shape(model, self.shape)
+            return catalog.with_shape(resolved.model, self.shape)
         except (InputError, InputErrors) as found:
             self._lack(*(self._named(one) for one in _each(found)))
             return None
@@ -179,7 +245,8 @@ class _Reader:
                 allowed = f"{error.allowed} (it was not given, so the usual value was taken)"
                 return InputError(flag(field), error.value, allowed, suggestion=error.suggestion)
             return _renamed(error, flag(field))
-        return _renamed(error, _in_file(field, self.origin[field]))
+        where = self.origin[field]
+        return _renamed(error, where if " in " in where else _in_file(field, where))
 
 
 def _each(found: InputError | InputErrors) -> tuple[InputError, ...]:
@@ -192,6 +259,11 @@ def _in_file(field: str, path: str) -> str:
 
 def _renamed(error: InputError, name: str) -> InputError:
     return InputError(name, error.value, error.allowed, suggestion=error.suggestion)
+
+
+def _run(request: Mapping[str, object], model: Model | None) -> Run:
+    run = Run.from_json(request)
+    return run if model is None else _with_name(run, model)
 
 
 def _with_name(run: Run, model: Model) -> Run:

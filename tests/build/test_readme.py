@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,9 @@ def test_every_command_of_the_readme_runs(command, tmp_path):
     if "config.json" in arguments:
         config = ROOT / "tests" / "calculator" / "data" / "configs" / "llama-7b.json"
         arguments[arguments.index("config.json")] = str(config)
+    files = ROOT / "tests" / "calculator" / "data" / "files"
+    for name, source in (("train.yaml", "trainer-full.yaml"), ("ds_config.json", "ds-auto.json")):
+        shutil.copy(files / source, tmp_path / name)
     (tmp_path / "error.txt").write_text("CUDA out of memory. Tried to allocate 3.91 GiB.")
     ran = subprocess.run(
         [sys.executable, "-m", "training_memory", *arguments],

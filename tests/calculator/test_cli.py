@@ -21,8 +21,9 @@ from training_memory.request import read_request
 from training_memory.run import DEFAULTS
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("estimate", "explain", "fit", "oom", "diff", "models", "gpus", "verify")
+COMMANDS = ("estimate", "explain", "fit", "oom", "diff", "read", "models", "gpus", "verify")
 CONFIGS = Path(__file__).parent / "data" / "configs"
+FILES = Path(__file__).parent / "data" / "files"
 
 
 class Ran:
@@ -219,6 +220,86 @@ def test_a_config_file_is_its_model(run, path):
         assert from_file[same] == from_name[same]
 
 
+def test_training_files_are_a_run_and_say_what_is_not_in_it(run):
+    files = ["--config", str(FILES / "trainer-full.yaml")]
+    plain = run("estimate", *files, "--json").json
+    wanted = {
+        "model": "llama-3.1-8b",
+        "sequence": 4096,
+        "micro_batch": 2,
+        "micro_batches": 16,
+        "recipe": "autocast-adam",
+        "recompute": "full",
+        "implementation": "huggingface",
+    }
+    assert {name: plain["run"][name] for name in wanted} == wanted
+    standings = {one["key"]: one["standing"] for one in plain["reading"]["findings"]}
+    assert standings["bf16"] == "understood"
+    assert standings["GPUs"] == "asked"
+    said = run("estimate", *files).out
+    assert "no file says how many GPUs there are: say --data (1 was taken)" in " ".join(
+        said.split()
+    )
+    # A flag goes before a file.
+    changed = run("estimate", *files, "--sequence", "1k", "--model", "llama-2-7b", "--json").json
+    assert (changed["run"]["sequence"], changed["run"]["model"]) == (1024, "llama-2-7b")
+
+
+def test_several_files_add_up_and_degrees_beside_them_count(run):
+    files = [FILES / "trainer-deepspeed.yaml", FILES / "ds-auto.json", CONFIGS / "qwen2.5-7b.json"]
+    asked = [word for path in files for word in ("--config", str(path))]
+    answer = run("estimate", *asked, "--data", "8", "--json").json
+    assert answer["gpus"] == 8
+    assert (answer["run"]["zero"], answer["run"]["recipe"]) == (3, "mixed-adam")
+    assert answer["parameters"] == catalog.get("qwen2.5-7b").parameters.total
+
+
+def test_files_without_a_model_ask_for_one(run):
+    ran = run("estimate", "--config", str(FILES / "ds-auto.json"))
+    assert ran.status == 2
+    assert "no file gives the model's shape: add its config.json" in ran.err
+    both = ["--config", str(CONFIGS / "gpt2.json"), "--model", "gpt2"]
+    assert "with --model or with --config, not with both" in run("estimate", *both).err
+
+
+def test_a_mistake_in_a_training_file_is_named_as_it_is_written_there(run, tmp_path):
+    path = tmp_path / "train.yaml"
+    path.write_text("base_model: gpt2\nsequence_len: 4096\nmicro_batch_size: none\ndatasets: []\n")
+    ran = run("estimate", "--config", str(path))
+    assert (ran.status, ran.out) == (2, "")
+    assert f"micro_batch_size in {path}: 'none' cannot be used" in ran.err
+    path.write_text("base_model: gpt2\nsequence_len: 4096\nmicro_batch_size: 1\ndatasets: []\n")
+    # GPT-2 has positions for 1,024 tokens.
+    assert (
+        f"sequence_len in {path}: 4096 cannot be used" in run("estimate", "--config", str(path)).err
+    )
+
+
+def test_reading_lists_every_key_and_how_to_go_on(run, tmp_path):
+    path = FILES / "axolotl-qlora.yml"
+    said = run("read", str(path), "--data", "4").out
+    assert "axolotl configuration" in said
+    assert "load_in_4bit: true - weights of 4 or 8 bits" in " ".join(said.split())
+    assert f"training-memory estimate --config {path} --data 4" in " ".join(said.split())
+    plain = run("read", str(path), "--json").json
+    assert plain["run"]["micro_batches"] == 4
+    assert {one["key"] for one in plain["reading"]["findings"]} >= {"adapter", "lora_r", "bf16"}
+    assert "name a file to read" in run("read").err
+    assert "there is no such file" in run("read", str(tmp_path / "none.yaml")).err
+
+
+def test_reading_yaml_without_its_package_says_what_to_install(tmp_path):
+    path = tmp_path / "train.yaml"
+    path.write_text("base_model: gpt2\n")
+    hidden = tmp_path / "yaml"
+    hidden.mkdir()
+    (hidden / "__init__.py").write_text("raise ImportError('no yaml')\n")
+    environment = {"PYTHONPATH": f"{tmp_path}:{ROOT / 'calculator'}"}
+    ran = process("read", str(path), env=environment)
+    assert ran.returncode == 2
+    assert b"pip install 'training-memory[yaml]'" in ran.stderr
+
+
 def test_a_config_file_can_be_changed_and_keeps_its_name(run, tmp_path):
     config = json.loads((CONFIGS / "gpt2.json").read_text())
     path = tmp_path / "config.json"
@@ -283,14 +364,14 @@ def test_standard_input_is_a_file_as_well():
     [
         (None, "there is no such file; check the path"),
         (b"", "it is empty; a JSON object is needed"),
-        (b"\x89PNG\r\n\x1a\n\x00\xff", "it is not text; name a JSON file"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff", "it is not text; name a configuration file"),
         (b"{'layers': 1}", "it is not JSON: Expecting property name"),
-        (b'{"sequence": 1,}', "line 1, column 1"),
+        (b'{"sequence" 1}', "line 1, column 13"),
         (b"[1, 2]", "a JSON object is needed"),
         (b'{"sequence": NaN}', "NaN is not a number in JSON"),
         (b'{"a":' * 200_000, "it is nested too deeply"),
         (b'{"sequence": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
-        (b" " * (17 * 2**20), "larger than 16 MiB; name a JSON file, not weights"),
+        (b" " * (17 * 2**20), "larger than 16 MiB; name a configuration file, not weights"),
     ],
 )
 @pytest.mark.parametrize("flag", ["--run", "--config"])
@@ -310,7 +391,7 @@ def test_a_file_that_cannot_be_used_says_why(run, tmp_path, flag, content, words
 def test_a_folder_is_not_a_file(run, tmp_path):
     ran = run("estimate", "--config", str(tmp_path))
     assert ran.status == 2
-    assert "it is a folder; name the JSON file in it" in ran.err
+    assert "it is a folder; name the file in it" in ran.err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read every file")
@@ -362,10 +443,6 @@ def test_mistakes_in_files_are_named_as_they_are_written_there(run, tmp_path):
         ("estimate --model gpt2", "--sequence: 4096 cannot be used; GPT-2 has learned positions"),
         ("estimate --model gpt2", "(it was not given, so the usual value was taken)"),
         ("estimate --model custom", "--layers: needed"),
-        (
-            "estimate --config a --model b",
-            "name a model with --model or with --config, not with both",
-        ),
         ("estimate --config - --run -", "standard input holds one file, and --config reads it"),
         ("explain --pipeline 33", "LLaMA 7B has 32, so use 1 to 32"),
         (
@@ -482,11 +559,14 @@ def test_the_examples_in_the_help_work(run, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     shutil.copy(CONFIGS / "llama-3-8b.json", tmp_path / "config.json")
     (tmp_path / "run.json").write_text('{"model": "gpt2", "sequence": 1024}')
+    for name, source in (("train.yaml", "trainer-full.yaml"), ("ds_config.json", "ds-auto.json")):
+        shutil.copy(FILES / source, tmp_path / name)
     texts = [
         run("--help").out,
         run("estimate", "--help").out,
         run("explain", "--help").out,
         run("fit", "--help").out,
+        run("read", "--help").out,
     ]
     examples = {
         line.strip()

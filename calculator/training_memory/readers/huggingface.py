@@ -34,34 +34,59 @@ def model_from_config(config: Mapping[str, object]) -> Model:
     is not supported and for the keys that are missing or cannot be, each by its own name;
     :class:`InputErrors` for several.
     """
+    return model_and_keys(config)[0]
+
+
+def model_and_keys(config: Mapping[str, object]) -> tuple[Model, frozenset[str]]:
+    """The same, and the keys that it was read from."""
     if not isinstance(config, Mapping):
         raise InputError("config", config, "a JSON object, as in a config.json")
     model_type = config.get("model_type")
     text = config.get("text_config")
     if isinstance(text, Mapping) and model_type not in _READERS:
         inner = {"model_type": f"{model_type}_text", **text}
-        return model_from_config({"_name_or_path": config.get("_name_or_path"), **inner})
+        inner = {"_name_or_path": config.get("_name_or_path"), **inner}
+        model, keys = model_and_keys(inner)
+        return model, frozenset(f"text_config.{key}" for key in keys)
     if not isinstance(model_type, str) or model_type not in _READERS:
         allowed = "supported: " + ", ".join(SUPPORTED)
         raise InputError(
             "model_type", model_type, allowed, suggestion=nearest(model_type, SUPPORTED)
         )
-    keys = _Keys(config, model_type)
-    fields = _READERS[model_type](keys)
-    raise_if_any([*keys.errors.values()])
+    reading = _Keys(config, model_type)
+    fields = _READERS[model_type](reading)
+    raise_if_any([*reading.errors.values()])
     name = config.get("_name_or_path")
     fields["name"] = name if isinstance(name, str) and name else f"config.json ({model_type})"
     fields["source"] = "config.json"
-    return build(fields)
+    return build(fields), frozenset(reading.seen)
+
+
+class _Seen(dict[str, object]):
+    """A configuration that remembers which of its keys were asked for."""
+
+    def __init__(self, config: Mapping[str, object]) -> None:
+        super().__init__(config)
+        self.seen: set[str] = set()
+
+    def get(self, key: str, default: object = None) -> object:
+        if key in self:
+            self.seen.add(key)
+        return super().get(key, default)
 
 
 class _Keys:
     """A configuration's keys, and what was wrong with those read so far."""
 
     def __init__(self, config: Mapping[str, object], model_type: str) -> None:
-        self.config = config
+        self.config = _Seen(config)
         self.model_type = model_type
         self.errors: dict[str, InputError] = {}
+
+    @property
+    def seen(self) -> set[str]:
+        """The keys that were asked for and are there."""
+        return {"model_type", *self.config.seen}
 
     def count(self, key: str, missing: int | None = None, *, least: int = 1) -> int:
         """A whole number; ``missing`` where there is no such key or it is null."""
@@ -263,13 +288,14 @@ def _gemma2(keys: _Keys) -> dict[str, object]:
 
 def _gemma3(keys: _Keys) -> dict[str, object]:
     # Published files of the larger models give only what differs from the class's defaults.
-    given = {key: value for key, value in keys.config.items() if value is not None}
-    keys.config = {
+    usual = {
         "num_attention_heads": 8,
         "vocab_size": 262_208,
         "max_position_embeddings": 131_072,
-        **given,
     }
+    for key, value in usual.items():
+        if keys.config.get(key) is None:
+            keys.config[key] = value
     return {**_gemma2(keys), "qk_norm": QkNorm.HEAD}
 
 

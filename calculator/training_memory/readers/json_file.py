@@ -1,14 +1,12 @@
-"""A JSON object from a file or from standard input, with a plain word where there is none."""
+"""A JSON object from text, with a plain word where there is none; comments may stand in it."""
 
 from __future__ import annotations
 
 import json
-import sys
+import re
 
 from ..errors import InputError
-
-#: Far more than any configuration; it keeps a model's weights from being read by mistake.
-MOST_BYTES = 16 * 2**20
+from .source import read_text
 
 
 def read_object(field: str, path: str) -> dict[str, object]:
@@ -16,47 +14,27 @@ def read_object(field: str, path: str) -> dict[str, object]:
 
     Raises :class:`InputError` for ``field``, saying what is the matter and what to do.
     """
-    return _parsed(field, path, _decoded(field, path, _read(field, path)))
+    return parse_object(field, path, read_text(field, path))
 
 
-def _read(field: str, path: str) -> bytes:
-    try:
-        if path == "-":
-            if sys.stdin is None:
-                raise InputError(field, path, "standard input is closed; name a file instead")
-            content = sys.stdin.buffer.read(MOST_BYTES + 1)
-        else:
-            with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes longer to import
-                content = file.read(MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError(field, path, "there is no such file; check the path") from None
-    except IsADirectoryError:
-        raise InputError(field, path, "it is a folder; name the JSON file in it") from None
-    except (OSError, ValueError) as error:  # ValueError: a path with a null byte in it
-        said = getattr(error, "strerror", None) or str(error)
-        raise InputError(field, path, f"it cannot be read: {said}") from None
-    if len(content) > MOST_BYTES:
-        allowed = f"it is larger than {MOST_BYTES // 2**20} MiB; name a JSON file, not weights"
-        raise InputError(field, path, allowed)
-    return content
-
-
-def _decoded(field: str, path: str, content: bytes) -> str:
-    # json.loads would guess among UTF-8, -16 and -32; a file with a byte order mark is all we meet.
-    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    try:
-        return content.decode(encoding)
-    except UnicodeDecodeError:
-        allowed = "it is not text; name a JSON file, such as a model's config.json"
-        raise InputError(field, path, allowed) from None
-
-
-def _parsed(field: str, path: str, text: str) -> dict[str, object]:
+def parse_object(field: str, path: str, text: str) -> dict[str, object]:
+    """The JSON object that ``text`` holds, perhaps among comments. Raises :class:`InputError`."""
     if not text.strip():
         raise InputError(field, path, "it is empty; a JSON object is needed")
+    found = _parsed(field, path, text)
+    if not isinstance(found, dict):
+        allowed = 'a JSON object is needed, such as {"layers": 32}'
+        raise InputError(field, path, allowed)
+    return found
+
+
+def _parsed(field: str, path: str, text: str) -> object:
     try:
-        found = json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
+        plain = _without_comments(text)
+        if plain != text:
+            return _parsed(field, path, plain)
         allowed = (
             f"it is not JSON: {error.msg}, line {error.lineno}, column {error.colno}; mend that"
         )
@@ -64,11 +42,27 @@ def _parsed(field: str, path: str, text: str) -> dict[str, object]:
     except (ValueError, RecursionError) as error:
         said = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InputError(field, path, f"it is not JSON that can be used: {said}") from None
-    if not isinstance(found, dict):
-        allowed = 'a JSON object is needed, such as {"layers": 32}'
-        raise InputError(field, path, allowed)
-    return found
 
 
 def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is not a number in JSON")
+
+
+# DeepSpeed reads its file with hjson, so people write comments, and a comma after the last one.
+_ASIDE = re.compile(
+    r'"(?:[^"\\\n]|\\.)*"'  # text, in which nothing is a comment
+    r"|(?P<comment>//[^\n]*|\#[^\n]*|/\*.*?\*/)"
+    r"|(?P<comma>,)(?=(?:\s|//[^\n]*|\#[^\n]*|/\*.*?\*/)*[}\]])",
+    re.DOTALL,
+)
+
+
+def _without_comments(text: str) -> str:
+    """The text with blanks for comments and needless commas, so that lines and columns stay."""
+
+    def blank(match: re.Match[str]) -> str:
+        if match["comment"] is None and match["comma"] is None:
+            return match[0]
+        return re.sub(r"[^\n]", " ", match[0])
+
+    return _ASIDE.sub(blank, text)

@@ -1,0 +1,117 @@
+"""FSDP as transformers, accelerate and axolotl write it."""
+
+from __future__ import annotations
+
+from ..errors import InputError
+from ..units import parse_count
+from .table import Row, Taken, is_on, lost, taken, word_of, words
+
+_OFFLOADED = "weights, gradients and states moved to the host were counted as staying on the GPU"
+#: FSDP's sharding strategies by name and number (torch.distributed.fsdp.ShardingStrategy).
+_STRATEGIES: dict[str, dict[str, object]] = {
+    "full_shard": {"zero": 3},
+    "1": {"zero": 3},
+    "shard_grad_op": {"zero": 2},
+    "2": {"zero": 2},
+    "no_shard": {"zero": 0},
+    "3": {"zero": 0},
+    "hybrid_shard": {"zero": 3, "hybrid": True},
+    "4": {"zero": 3, "hybrid": True},
+    "hybrid_shard_zero2": {"zero": 2, "hybrid": True},
+    "hybrid_shard_zero_2": {"zero": 2, "hybrid": True},
+    "5": {"zero": 2, "hybrid": True},
+    "_hybrid_shard_zero2": {"zero": 2, "hybrid": True},
+}
+#: accelerate trains FSDP's shards in FP32 under mixed precision, whatever dtype was loaded.
+_SHARDED = {"shards": -1}
+_WHOLE = "the weights stay whole from forward to backward; ZeRO-2 keeps them whole throughout"
+_IN_BETWEEN = {"shard_grad_op": _WHOLE, "2": _WHOLE}
+
+
+def _strategy(name: str, value: object) -> Taken:
+    word = word_of(value)
+    if word not in _STRATEGIES:
+        raise InputError.unknown_name(name, word, tuple(_STRATEGIES))
+    return Taken(settings={**_SHARDED, **_STRATEGIES[word]}, said=_IN_BETWEEN.get(word, ""))
+
+
+@taken("fsdp", ("zero", "shards", "hybrid"))
+def _words(name: str, value: object) -> Taken:
+    """``full_shard auto_wrap``, a list of such words, or, since transformers 5, on or off."""
+    if isinstance(value, bool):
+        return Taken(settings={"zero": 3, **_SHARDED} if value else {})
+    words = value if isinstance(value, list) else str(value).replace(",", " ").split()
+    settings: dict[str, object] = {}
+    offloads = False
+    for word in map(word_of, words):
+        if word in _STRATEGIES:
+            settings |= {**_SHARDED, **_STRATEGIES[word]}
+        elif word == "offload":
+            offloads = True
+        elif word not in ("auto_wrap", ""):
+            raise InputError.unknown_name(name, word, (*_STRATEGIES, "offload", "auto_wrap"))
+    return Taken(settings=settings, lost=_OFFLOADED if offloads else "")
+
+
+@taken(
+    "fsdp_config.reshard_after_forward",
+    ("zero", "shards"),
+    "fsdp_config.fsdp_reshard_after_forward",
+)
+def _reshards(name: str, value: object) -> Taken:
+    """In FSDP 2 whether weights are spread again after forward; in FSDP 1's files a strategy."""
+    if word_of(value) in _STRATEGIES:
+        return _strategy(name, value)
+    return Taken(settings={"zero": 3 if is_on(name, value) else 2, **_SHARDED})
+
+
+@taken(
+    "fsdp_config.activation_checkpointing",
+    ("recompute",),
+    "fsdp_config.fsdp_activation_checkpointing",
+)
+def _recomputes(name: str, value: object) -> Taken:
+    return Taken(settings={"recompute": "full"} if is_on(name, value) else {})
+
+
+def shards(key: str, *spellings: str) -> Row:
+    """GPUs among which the weights are spread; all that are left (-1) where nothing is said."""
+
+    @taken(key, ("shards",), *spellings, usual=-1)
+    def row(name: str, value: object) -> Taken:
+        if value in (-1, "-1"):
+            return Taken(settings={"shards": -1})
+        return Taken(settings={"shards": parse_count(name, value)})
+
+    return row
+
+
+def _inner(name: str) -> tuple[str, str]:
+    return f"fsdp_config.{name}", f"fsdp_config.fsdp_{name}"
+
+
+ROWS: tuple[Row, ...] = (
+    _words,
+    taken(
+        "fsdp_config.fsdp_sharding_strategy",
+        ("zero", "shards", "hybrid"),
+        "fsdp_config.sharding_strategy",
+    )(_strategy),
+    _reshards,
+    _recomputes,
+    lost(_inner("offload_params")[0], _OFFLOADED, _inner("offload_params")[1]),
+    lost(
+        _inner("mixed_precision_policy")[0],
+        "a dtype policy of FSDP's own is not read; say --recipe",
+        _inner("mixed_precision_policy")[1],
+    ),
+)
+
+#: FSDP's keys that do not bear on what a GPU holds at the peak of a step.
+_BESIDE = """
+    auto_wrap_policy backward_prefetch* cpu_ram_efficient_loading forward_prefetch state_dict_type
+    final_state_dict_type sync_module_states use_orig_params transformer_layer_cls_to_wrap
+    transformer_cls_names_to_wrap min_num_params version limit_all_gathers cpu_offload_pin_memory
+    xla* fsdp_xla*
+    """
+BESIDE = (*words(_BESIDE, under="fsdp_config."), *words(_BESIDE, under="fsdp_config.fsdp_"))

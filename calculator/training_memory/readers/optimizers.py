@@ -1,0 +1,36 @@
+"""Optimizers by the names that trainers have for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_ADAMW = {"optimizer": "adamw"}
+
+#: transformers' names (``OptimizerNames``), which axolotl and LLaMA-Factory take as well.
+TRANSFORMERS: Mapping[str, Mapping[str, object] | str] = {
+    "adamw_torch": {**_ADAMW, "optimizer_kernel": "foreach"},
+    "adamw_hf": {**_ADAMW, "optimizer_kernel": "forloop"},
+    "adamw_torch_fused": {**_ADAMW, "optimizer_kernel": "fused"},
+    "adamw_apex_fused": {**_ADAMW, "optimizer_kernel": "fused"},
+    "adamw_bnb_8bit": {"optimizer": "adamw-8bit"},
+    "adamw_8bit": {"optimizer": "adamw-8bit"},
+    "paged_adamw_8bit": {"optimizer": "adamw-8bit"},
+    "paged_adamw_32bit": {**_ADAMW, "optimizer_kernel": "fused"},
+    "paged_adamw": {**_ADAMW, "optimizer_kernel": "fused"},
+    "adafactor": {"optimizer": "adafactor-hf"},
+    "muon": {"optimizer": "muon"},
+    "sgd": "SGD without momentum keeps no state; AdamW's two numbers a parameter were counted",
+}
+#: What is said of any other.
+OTHER = "this optimizer is not modelled; AdamW's two numbers a parameter were counted"
+#: torch.optim's and others' classes, by their last name.
+CLASSES: Mapping[str, Mapping[str, object] | str] = {
+    "adam": _ADAMW,
+    "adamw": _ADAMW,
+    "fusedadam": {**_ADAMW, "optimizer_kernel": "fused"},
+    "adafactor": {"optimizer": "adafactor"},
+    "muon": {"optimizer": "muon"},
+    "adamw8bit": {"optimizer": "adamw-8bit"},
+    "pagedadamw8bit": {"optimizer": "adamw-8bit"},
+    "sgd": TRANSFORMERS["sgd"],
+}

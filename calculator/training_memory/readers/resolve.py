@@ -1,0 +1,355 @@
+"""From what files say to a run: settings of several files made one, and a run's fields of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from .. import layout, switches
+from ..catalog import build
+from ..errors import InputError
+from ..implementations import Implementation
+from ..model import SHAPE_FIELDS, Model
+from ..records import dataclass
+from ..run import DEFAULTS
+from .names import model_id
+from .report import Finding, Report, Standing
+from .settings import SETTINGS, field_of
+from .table import OFF, Note, Part
+
+#: Settings that are a field of the run as they are.
+_DIRECT = tuple(
+    setting
+    for setting, (field, _) in SETTINGS.items()
+    if field == setting and setting not in ("model", "micro_batch")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A run's fields as files say them; ``model`` is a shape that one of them gives.
+
+    ``origin`` tells where a field is from, for errors.
+    """
+
+    fields: Mapping[str, object]
+    model: Model | None
+    origin: Mapping[str, str]
+    report: Report
+
+
+def resolve(parts: Sequence[Part], given: Mapping[str, object]) -> Resolved:
+    """What the parts say together; later parts go before earlier ones.
+
+    ``given`` are degrees of splitting that someone said beside the files (``data``, ``tensor``,
+    ``pipeline``), on which the number of micro-batches depends. Raises :class:`InputError` where
+    numbers do not divide.
+    """
+    return _Resolver(parts, given).resolved()
+
+
+class _Resolver:
+    def __init__(self, parts: Sequence[Part], given: Mapping[str, object]) -> None:
+        self.parts = parts
+        self.given = given
+        self.findings: list[Finding] = []
+        self.fields: dict[str, object] = {}
+        self.way = ""
+        self.settings: dict[str, object] = {}
+        self.origin: dict[str, str] = {}
+        for part in parts:
+            self.settings = {**part.assumed, **self.settings}
+        for part in parts:
+            self.settings |= part.settings
+        for part in parts:
+            for note in part.notes:
+                for setting in note.settings:
+                    if setting in part.settings:
+                        self.origin[field_of(setting)] = f"{note.key} in {part.file}"
+
+    def resolved(self) -> Resolved:
+        trains = any(part.format.id != "config" for part in self.parts)
+        self._model(trains)
+        if trains:
+            self._way()
+            self._batch(self._data())
+            self._recipe()
+            engine = self.settings.get("engine")
+            if engine and not any(part.format.id == "deepspeed" for part in self.parts):
+                said = "add that file: it says how the job is spread over its GPUs"
+                self._say(Standing.ASKED, "DeepSpeed", engine, "zero", said)
+            for setting in _DIRECT:
+                if setting in self.settings and setting in DEFAULTS:
+                    self.fields[setting] = self.settings[setting]
+            if "sequence" not in self.settings and not self._asked("sequence"):
+                said = (
+                    "no file says how many tokens a sequence has: say --sequence "
+                    f"({DEFAULTS['sequence']:,} was taken)"
+                )
+                self._say(Standing.ASKED, "sequence", "not said", "sequence", said)
+            if self.fields.get("tensor", 1) == 1:
+                self.fields.pop("sequence_parallel", None)  # there is no one to split with
+            if self.fields.get("optimizer", "adamw") != "adamw":
+                self.fields.pop("optimizer_kernel", None)
+        model = self.settings.get("model")
+        report = Report(
+            files={part.file: part.format.name for part in self.parts},
+            findings=[*self._notes(), *self.findings],
+        )
+        if self.fields.get("implementation") == "paper":
+            report = report.in_the_textbooks_way(self.fields, self.way)
+            self.fields = as_textbook(self.fields)
+        return Resolved(
+            fields=self.fields,
+            model=model if isinstance(model, Model) else None,
+            origin=self.origin,
+            report=report,
+        )
+
+    def _asked(self, field: str) -> bool:
+        """Whether a note asks for a field already."""
+        return any(
+            note.standing is Standing.ASKED and field in map(field_of, note.settings)
+            for part in self.parts
+            for note in part.notes
+        )
+
+    def _say(
+        self, standing: Standing, key: str, value: object, field: str = "", said: str = ""
+    ) -> None:
+        finding = Finding(
+            standing=standing, file="", key=key, value=str(value), field=field, said=said
+        )
+        self.findings.append(finding)
+
+    # --- what every note has become ----------------------------------------------------------
+
+    def _notes(self) -> list[Finding]:
+        found = [self._final(part, note) for part in self.parts for note in part.notes]
+        return [finding for finding in found if finding is not None]
+
+    def _final(self, part: Part, note: Note) -> Finding | None:
+        standing, said = note.standing, note.said
+        if standing is Standing.ASSUMED and note.value and note.settings:
+            theirs = [name for name in note.settings if name in part.settings]
+            used = [name for name in note.settings if name in part.assumed]
+            if not theirs and any(name in other.settings for other in self.parts for name in used):
+                return None  # another file says it
+        if standing is Standing.ASSUMED and not note.settings and not said:
+            return None
+        if standing is Standing.ASKED and said == "auto":
+            same = {"global_batch": "accumulation"}  # either says how many micro-batches there are
+            if any({name, same.get(name, name)} & self.settings.keys() for name in note.settings):
+                standing, said = Standing.UNDERSTOOD, "as the other file says"
+            else:
+                said = "auto leaves it to a file that is not here; add that file, or say the value"
+        fields = [*dict.fromkeys(field_of(name) for name in note.settings)]
+        lacks = [field for field in fields if field not in DEFAULTS]
+        if standing in (Standing.UNDERSTOOD, Standing.ASSUMED) and fields and fields == lacks:
+            idle = all(self.settings.get(name) in OFF for name in note.settings)
+            if idle or standing is Standing.ASSUMED:
+                return None if standing is Standing.ASSUMED else self._beside(part, note)
+            standing, said = Standing.LOST, f"the calculator has no {lacks[0]} yet"
+        if standing is Standing.UNDERSTOOD:
+            others = [
+                other
+                for other in self.parts[self.parts.index(part) + 1 :]
+                for name in note.settings
+                if name in part.settings
+                if other.settings.get(name, part.settings[name]) != part.settings[name]
+            ]
+            if others:
+                standing, said = Standing.ASKED, f"{others[-1].file} says otherwise, and was taken"
+        if standing is Standing.ASKED and fields:
+            said = f"{said}; here by {', '.join('--' + name.replace('_', '-') for name in fields)}"
+        return Finding(
+            standing=standing,
+            file=part.file,
+            key=note.key,
+            value=note.value,
+            field=", ".join(field for field in fields if field not in lacks),
+            said=said,
+        )
+
+    def _beside(self, part: Part, note: Note) -> Finding:
+        return Finding(
+            standing=Standing.BESIDE, file=part.file, key=note.key, value=note.value, said=note.said
+        )
+
+    # --- the run's fields --------------------------------------------------------------------
+
+    def _model(self, trains: bool) -> None:
+        name = self.settings.get("model_name")
+        model = self.settings.get("model")
+        if isinstance(model, Model) and isinstance(name, str):
+            self.settings["model"] = replace(model, name=name)
+        if "model" in self.settings or "model" in self.given:
+            return
+        if isinstance(shape := self.settings.get("shape"), dict):
+            self.settings["model"] = self._shaped(shape)
+            return
+        if isinstance(name, str) and (known := model_id(name)):
+            self.fields["model"] = known
+            return
+        if not trains:
+            return
+        said = "no file gives the model's shape: add its config.json, or name it with --model"
+        self._say(Standing.ASKED, "model", name or "none", "model", said)
+
+    def _shaped(self, shape: Mapping[str, object]) -> Model:
+        """The model that arguments describe, with what was said beside the files."""
+        said = {name: self.given[name] for name in SHAPE_FIELDS if name in self.given}
+        where = self.origin.get("shape", "arguments").rpartition(" in ")[2]
+        if "vocabulary" not in {**shape, **said}:
+            allowed = "the tokenizer decides it, which is not here: say --vocabulary"
+            raise InputError(f"vocabulary in {where}", None, allowed)
+        return build({"name": where, "source": where, **shape, **said})
+
+    def _way(self) -> None:
+        """Whose way of running the step it is: a training program's goes before an engine's."""
+        ways = [part.format.implementation for part in self.parts if part.format.implementation]
+        way = ways[-1]
+        for wanted in ("megatron", "torchtitan"):
+            way = wanted if wanted in ways else way
+        if way not in tuple(Implementation):
+            self.way, way = way, "paper"
+        self.fields["implementation"] = way
+
+    def _data(self) -> int:
+        """How many replicas there are, each of which has a batch of its own."""
+        replicas = _whole(self.settings.get("replicas", 1))
+        data = self._all_replicas(replicas)
+        self.fields["data"] = data
+        if "shards" in self.settings and data > 1:
+            self.settings.setdefault("zero", 3)
+        nodes = _whole(self.settings.get("nodes", 1))
+        if self.settings.get("hybrid") and nodes > 1 and data % nodes == 0:
+            replicas = nodes
+        if self.settings.get("zero") and 1 < replicas < data:
+            self.fields["data"] = data // replicas
+            said = (
+                f"each is spread over {data // replicas} GPUs, which decides what one GPU holds; "
+                "that there are several changes nothing for it"
+            )
+            self._say(Standing.UNDERSTOOD, "copies of the model", replicas, "data", said)
+        return data
+
+    def _all_replicas(self, replicas: int) -> int:
+        if "data" in self.given:
+            return _whole(self.given["data"])
+        tensor, pipeline = (
+            _whole(self.given.get(name, self.settings.get(name, 1)))
+            for name in ("tensor", "pipeline")
+        )
+        inner = tensor * pipeline * _whole(self.settings.get("context", 1))
+        gpus = self.settings.get("gpus")
+        if gpus is None and "gpus_per_node" in self.settings:
+            gpus = _whole(self.settings["gpus_per_node"]) * _whole(self.settings.get("nodes", 1))
+        shards = _whole(self.settings.get("shards", -1))
+        if shards > 0:
+            return replicas * shards
+        if gpus is not None:
+            if _whole(gpus) % inner:
+                allowed = (
+                    f"tensor × pipeline × context is {inner}, so the number of GPUs must be a "
+                    "multiple of that"
+                )
+                raise InputError(self.origin.get("data", "GPUs"), gpus, allowed)
+            return _whole(gpus) // inner
+        open_ended = "replicas" not in self.settings or "shards" in self.settings
+        if open_ended and not self._asked("data"):
+            said = f"no file says how many GPUs there are: say --data ({replicas} was taken)"
+            self._say(Standing.ASKED, "GPUs", "not said", "data", said)
+        return replicas
+
+    def _batch(self, data: int) -> None:
+        micro = self.settings.get("micro_batch")
+        whole = self.settings.get("global_batch")
+        accumulation = self.settings.get("accumulation")
+        if micro is None and whole is not None and accumulation is not None:
+            micro = self._divided(_whole(whole), data * _whole(accumulation))
+        if micro is None and self._asked("micro_batch"):
+            pass
+        elif micro is None:
+            said = "no file says how many sequences a GPU works on at a time: say --micro-batch"
+            self._say(Standing.ASKED, "micro-batch", "not said", "micro_batch", said)
+        else:
+            self.fields["micro_batch"] = micro
+        if accumulation is None and whole is not None and micro is not None:
+            accumulation = self._divided(_whole(whole), data * _whole(micro))
+        times = _whole(accumulation) if accumulation is not None else 1
+        inner = self.settings.get("pipeline_micro_batch")
+        if inner is not None and micro is not None and _whole(self.settings.get("pipeline", 1)) > 1:
+            times *= self._divided(_whole(micro), _whole(inner))
+            self.fields["micro_batch"] = inner
+        self.fields["micro_batches"] = times
+
+    def _divided(self, whole: int, by: int) -> int:
+        if whole % by or not whole:
+            allowed = (
+                f"a step's sequences are shared by the replicas and their micro-batches, so a "
+                f"multiple of {by:,} is needed (say how many replicas with --data)"
+            )
+            raise InputError(self.origin.get("micro_batches", "batch size"), whole, allowed)
+        return whole // by
+
+    def _recipe(self) -> None:
+        """The numbers that are kept for a parameter, by dtype of weights and operations."""
+        weights = self.settings.get("weights_dtype", self.settings.get("saved_dtype"))
+        compute = self.settings.get("compute_dtype")
+        if "shards" in self.settings and compute in ("bf16", "fp16"):
+            weights = "fp32"  # FSDP's mixed precision keeps its shards in FP32
+        if self.settings.get("master") and compute in ("bf16", "fp16"):
+            # DeepSpeed adds gradients up in FP32 with bfloat16 and no ZeRO, else as they come.
+            usual = "fp32" if compute == "bf16" and self.settings.get("zero") == 0 else compute
+            wide = self.settings.get("gradient_dtype", usual) == "fp32"
+            recipe = "mixed-adam-fp32-grad" if wide else "mixed-adam"
+        elif weights in ("bf16", "fp16"):
+            recipe = "bf16-adam"
+        elif compute in ("bf16", "fp16"):
+            recipe = "autocast-adam"
+        elif compute is None and weights is None and self._asked("recipe"):
+            recipe = "fp32-adam"
+        elif compute is None and weights is None:
+            said = "no file says in which dtype it trains: say --recipe (FP32 was taken)"
+            self._say(Standing.ASKED, "precision", "not said", "recipe", said)
+            recipe = "fp32-adam"
+        else:
+            recipe = "fp32-adam"
+        if "fp16" in (weights, compute):
+            said = "counted as bfloat16 is: FP16 takes the same bytes"
+            self._say(Standing.UNDERSTOOD, "dtype", "fp16", "recipe", said)
+        if "weights_dtype" not in self.settings and "saved_dtype" in self.settings:
+            said = (
+                "weights are taken to be trained in the dtype they are stored in, as transformers "
+                "5 loads them; version 4 loaded FP32 unless told otherwise"
+            )
+            self._say(Standing.ASSUMED, "dtype", weights, "recipe", said)
+        self.fields["recipe"] = recipe
+
+
+def _whole(value: object) -> int:
+    return int(str(value).replace(",", ""))
+
+
+def textbook(
+    fields: Mapping[str, object], errors: Sequence[InputError]
+) -> dict[str, object] | None:
+    """The same run in the textbook's way, where only another way is what cannot be; else None.
+
+    The textbook keeps every score of attention, and FlashAttention none; selective recomputation,
+    which drops them, stands in for it.
+    """
+    way = {"implementation", "recompute", *layout.USUAL, *switches.USUAL}
+    if fields.get("implementation") in (None, "paper") or {one.field for one in errors} - way:
+        return None
+    return as_textbook(fields)
+
+
+def as_textbook(fields: Mapping[str, object]) -> dict[str, object]:
+    """A run's fields without what the textbook does not have."""
+    kept = {name: value for name, value in fields.items() if name not in switches.USUAL}
+    drops = fields.get("recompute") in (None, "none", "matmuls")
+    if drops and fields.get("attention") != "eager":
+        kept["recompute"] = "selective"
+    return {**kept, "implementation": "paper"}

@@ -1,0 +1,47 @@
+"""The words that all formats share: what a training job says that bears on its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: Of each setting: the run's field that it decides, and what it is in words. A field that a run
+#: does not have yet makes its settings "not modelled"; once it has it, nothing changes here.
+SETTINGS: Mapping[str, tuple[str, str]] = {
+    "model": ("model", "the model, by a config.json"),
+    "model_name": ("model", "the model's name"),
+    "saved_dtype": ("recipe", "the dtype in which the model's weights are stored"),
+    "sequence": ("sequence", "tokens in a sequence"),
+    "micro_batch": ("micro_batch", "sequences a GPU works on at a time"),
+    "accumulation": ("micro_batches", "micro-batches in a step"),
+    "global_batch": ("micro_batches", "sequences in a step, over all GPUs"),
+    "pipeline_micro_batch": ("micro_batch", "sequences in a micro-batch of the pipeline"),
+    "gpus": ("data", "all GPUs of the job"),
+    "nodes": ("data", "machines"),
+    "gpus_per_node": ("data", "GPUs in a machine"),
+    "replicas": ("data", "groups of GPUs that hold the model whole"),
+    "shards": ("data", "GPUs among which the model is spread"),
+    "hybrid": ("data", "whether the model is spread within a machine only"),
+    "engine": ("zero", "a DeepSpeed configuration"),
+    "zero": ("zero", "what is spread over the replicas"),
+    "tensor": ("tensor", "GPUs that share each layer"),
+    "sequence_parallel": ("sequence_parallel", "tokens split among them too"),
+    "pipeline": ("pipeline", "pipeline stages"),
+    "context": ("context", "GPUs that share each sequence"),
+    "weights_dtype": ("recipe", "the dtype of the weights"),
+    "compute_dtype": ("recipe", "the dtype of the operations"),
+    "gradient_dtype": ("recipe", "the dtype in which gradients add up"),
+    "master": ("recipe", "whether 16-bit weights have a 32-bit copy"),
+    "recompute": ("recompute", "what is computed again in backward"),
+    "attention": ("attention", "what computes attention"),
+    "loss": ("loss", "how the loss is computed"),
+    "optimizer": ("optimizer", "the optimizer"),
+    "optimizer_kernel": ("optimizer_kernel", "how AdamW goes over the parameters"),
+    "clip": ("clip", "whether gradients are clipped"),
+    "mlp": ("mlp", "whether the feed-forward layer's activation is one kernel"),
+    "norm_kernel": ("norm_kernel", "whether a norm is one kernel"),
+}
+
+
+def field_of(setting: str) -> str:
+    """The run's field that a setting decides; the shape's fields are settings under ``shape.``."""
+    return "shape" if setting.startswith("shape") else SETTINGS[setting][0]

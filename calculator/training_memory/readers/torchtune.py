@@ -1,0 +1,133 @@
+"""A torchtune recipe's configuration in YAML.
+
+Keys follow the configurations in torchtune's ``recipes/configs/``. The model is named by the
+function that builds it: ``torchtune.models.llama3_1.llama3_1_8b``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import InputError
+from .fsdp import shards
+from .names import model_id
+from .optimizers import CLASSES, OTHER
+from .table import Format, Taken, count, is_on, lost, taken, word_of, words
+from .training_arguments import ADAPTERS, COMPILED, QUANTIZED, dtype_row, recomputes
+
+_KIND = re.compile(r"^(?:lora|qlora|dora|qdora)_")
+
+
+@taken("model._component_", ("model_name",))
+def _model(name: str, value: object) -> Taken:
+    if not isinstance(value, str):
+        raise InputError(name, value, "a function's name is needed, such as ….llama3_1_8b")
+    last = value.rpartition(".")[2]
+    kind = _KIND.match(last)
+    why = "" if kind is None else (QUANTIZED if kind[0].startswith("q") else ADAPTERS)
+    bare = _KIND.sub("", last)
+    return Taken(settings={"model_name": model_id(bare) or bare}, lost=why)
+
+
+@taken("optimizer._component_", ("optimizer",))
+def _optimizer(name: str, value: object) -> Taken:
+    meaning = CLASSES.get(word_of(value).rpartition(".")[2], OTHER)
+    return Taken(settings={}, lost=meaning) if isinstance(meaning, str) else Taken(settings=meaning)
+
+
+@taken("optimizer.fused", ("optimizer_kernel",))
+def _fused(name: str, value: object) -> Taken:
+    return Taken(settings={"optimizer_kernel": "fused" if is_on(name, value) else "foreach"})
+
+
+@taken("loss._component_", ("loss",))
+def _loss(name: str, value: object) -> Taken:
+    last = word_of(value).rpartition(".")[2]
+    if "linearcrossentropy" in last or "chunked" in last:
+        return Taken(settings={"loss": "chunked"})
+    if "crossentropy" in last:
+        return Taken(settings={"loss": "full"})
+    return Taken(settings={}, lost="this loss is not modelled; the full one was counted")
+
+
+@taken("clip_grad_norm", ("clip",))
+def _clips(name: str, value: object) -> Taken:
+    try:
+        return Taken(settings={"clip": float(str(value)) > 0})
+    except ValueError:
+        raise InputError(name, value, "a number is needed, such as 1.0, or null for off") from None
+
+
+FORMAT = Format(
+    id="torchtune",
+    name="torchtune recipe",
+    written="YAML",
+    source="torchtune, recipes/configs/",
+    implementation="torchtitan",
+    marks=words(
+        """
+        model._component_ optimizer._component_ dataset._component_ loss._component_
+        tokenizer._component_ checkpointer._component_ enable_activation_checkpointing
+        metric_logger._component_ optimizer_in_bwd max_steps_per_epoch log_peak_memory_stats
+        """
+    ),
+    rows=(
+        _model,
+        count("tokenizer.max_seq_len", "sequence"),
+        count("batch_size", "micro_batch"),
+        count("gradient_accumulation_steps", "accumulation", usual=1),
+        dtype_row("dtype", "weights_dtype"),
+        recomputes("enable_activation_checkpointing"),
+        lost(
+            "enable_activation_offloading", "activations are moved to the host; counted as staying"
+        ),
+        lost(
+            "ac_mode",
+            "torchtune's own selective checkpointing is not modelled",
+            "ac_option",
+            off=(None, "full"),
+        ),
+        _optimizer,
+        _fused,
+        lost("optimizer_in_bwd", "gradients freed in backward are not modelled; all were counted"),
+        _loss,
+        _clips,
+        lost("compile", COMPILED),
+        lost("fsdp_cpu_offload", "what is moved to the host was counted as staying on the GPU"),
+        lost(
+            "fsdp_reshard_after_forward",
+            "weights that stay whole after forward are not modelled",
+            off=(None, True),
+        ),
+        count("tensor_parallel_dim", "tensor"),
+        shards("data_parallel_shard_dim", "data_parallel_dim"),
+        count("data_parallel_replicate_dim", "replicas"),
+        count("context_parallel_dim", "context"),
+        lost("model.lora_rank", ADAPTERS),
+        lost("quantizer", "quantization-aware training is not modelled", off=(None, {})),
+        lost(
+            "ref_checkpointer",
+            "a reference model beside the trained one is not counted",
+            off=(None, {}),
+        ),
+        lost(
+            "custom_sharded_layers",
+            "layers gathered by themselves are not modelled",
+            off=(None, []),
+        ),
+        count("nproc_per_node", "gpus_per_node"),
+    ),
+    beside=words(
+        """
+        output_dir tokenizer.* dataset* seed shuffle checkpointer* epochs resume_from_checkpoint
+        optimizer.* lr_scheduler* loss.* max_steps_per_epoch device metric_logger* log_* profiler*
+        model.* save_* low_cpu_ram batch_size_val run_val* packed collate_fn cudnn* enable_async*
+        *_plan tensor_parallel_plan* parallelize_plan* clip_* fp8* keep_last*
+        """
+    ),
+    silent=(
+        "how many GPUs the job runs on",
+        "the sequence length, where max_seq_len is null",
+        "torchtune's own modules, which are counted as torchtitan's plain Llama",
+    ),
+)

@@ -1,0 +1,617 @@
+"""Configurations as people have them, each with the reading that the format's own words ask for.
+
+The files in data/files/ are written for these tests after the formats' documentation and code.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training_memory import catalog
+from training_memory.errors import InputErrors
+from training_memory.model import SHAPE_FIELDS
+from training_memory.readers.formats import FORMATS, read_files
+from training_memory.readers.report import Standing
+from training_memory.readers.resolve import Resolved, textbook
+from training_memory.run import DEFAULTS, Run
+
+DATA = Path(__file__).parent / "data"
+FILES = DATA / "files"
+FUSED = {"optimizer": "adamw", "optimizer_kernel": "fused"}
+FOREACH = {"optimizer": "adamw", "optimizer_kernel": "foreach"}
+HUGGING_FACE = {"implementation": "huggingface"}
+
+#: Files read together, with: the format of the first, the fields of the run, and the keys of what
+#: is asked, not modelled or unknown.
+EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
+    (
+        "trainer-full.yaml",
+        "huggingface",
+        {
+            **HUGGING_FACE,
+            **FUSED,
+            "model": "llama-3.1-8b",
+            "sequence": 4096,
+            "micro_batch": 2,
+            "micro_batches": 16,
+            "data": 1,
+            "recipe": "autocast-adam",  # bf16 without a dtype for the weights
+            "recompute": "full",
+            "attention": "flash",
+            "clip": True,
+        },
+        {"GPUs"},
+    ),
+    (
+        "trainer-defaults.json",
+        "huggingface",
+        {
+            **HUGGING_FACE,
+            **FUSED,
+            "model": "gpt2",
+            "sequence": 1024,
+            "micro_batch": 8,  # transformers' default
+            "micro_batches": 1,
+            "data": 1,
+            "recipe": "autocast-adam",
+            "clip": True,  # max_grad_norm is 1.0 unless it is said
+        },
+        {"GPUs"},
+    ),
+    (
+        "trainer-deepspeed.yaml",
+        "huggingface",
+        {
+            **HUGGING_FACE,
+            **FUSED,
+            "model": "qwen2.5-7b",
+            "sequence": 8192,
+            "micro_batch": 1,
+            "micro_batches": 8,
+            "data": 1,
+            "recipe": "mixed-adam",  # DeepSpeed keeps a master copy
+            "recompute": "full",
+            "clip": True,
+        },
+        {"GPUs", "DeepSpeed"},
+    ),
+    (
+        "ds-auto.json",
+        "deepspeed",
+        {
+            **HUGGING_FACE,
+            "data": 1,
+            "micro_batches": 1,
+            "zero": 3,
+            "recipe": "fp32-adam",
+            "optimizer": "adamw",
+        },
+        {
+            *("model", "GPUs", "sequence", "bf16.enabled", "gradient_accumulation_steps"),
+            *("gradient_clipping", "train_batch_size", "train_micro_batch_size_per_gpu"),
+            *(
+                "zero_optimization.reduce_bucket_size",
+                "zero_optimization.stage3_max_live_parameters",
+            ),
+            "zero_optimization.stage3_prefetch_bucket_size",
+            "zero_optimization.stage3_param_persistence_threshold",
+        },
+    ),
+    (
+        # Every auto is said by the trainer's file, and the shape by config.json.
+        "ds-auto.json trainer-deepspeed.yaml ../configs/qwen2.5-7b.json",
+        "deepspeed",
+        {
+            **HUGGING_FACE,
+            **FUSED,
+            "sequence": 8192,
+            "micro_batch": 1,
+            "micro_batches": 8,
+            "data": 1,
+            "zero": 3,
+            "recipe": "mixed-adam",
+            "recompute": "full",
+            "clip": True,
+        },
+        {
+            "GPUs",
+            *(
+                "zero_optimization.reduce_bucket_size",
+                "zero_optimization.stage3_max_live_parameters",
+            ),
+            "zero_optimization.stage3_prefetch_bucket_size",
+            "zero_optimization.stage3_param_persistence_threshold",
+        },
+    ),
+    (
+        "ds-zero2-offload.json",
+        "deepspeed",
+        {
+            **HUGGING_FACE,
+            "data": 1,
+            "micro_batch": 64,  # 256 / 4, on one GPU
+            "micro_batches": 4,
+            "zero": 2,
+            "recipe": "mixed-adam",
+            "optimizer": "adamw",
+            "clip": True,
+        },
+        {
+            *("model", "GPUs", "sequence", "zero_optimization.offload_optimizer.device"),
+            *("zero_optimization.allgather_bucket_size", "zero_optimization.reduce_bucket_size"),
+        },
+    ),
+    (
+        "ds-no-zero.json",
+        "deepspeed",
+        {
+            **HUGGING_FACE,
+            "data": 1,
+            "micro_batch": 4,
+            "micro_batches": 2,
+            "zero": 0,
+            "recipe": "mixed-adam-fp32-grad",  # bfloat16 and no ZeRO: gradients add up in FP32
+        },
+        {"model", "GPUs", "sequence", "activation_checkpointing.cpu_checkpointing"},
+    ),
+    (
+        "accelerate-fsdp.yaml",
+        "accelerate",
+        {
+            **HUGGING_FACE,
+            "data": 8,
+            "zero": 3,
+            "micro_batches": 1,
+            "recipe": "autocast-adam",  # accelerate makes FSDP's shards FP32
+        },
+        {"model", "micro-batch", "sequence"},
+    ),
+    (
+        "accelerate-hybrid.yaml",
+        "accelerate",
+        {
+            **HUGGING_FACE,
+            "data": 8,  # 32 GPUs in 4 machines, each of which holds the model once
+            "zero": 3,
+            "micro_batches": 1,
+            "recipe": "autocast-adam",
+            "recompute": "full",
+        },
+        {"model", "micro-batch", "sequence", "fsdp_config.fsdp_offload_params"},
+    ),
+    (
+        "accelerate-fsdp2.yaml",
+        "accelerate",
+        {
+            **HUGGING_FACE,
+            "data": 4,
+            "zero": 3,
+            "micro_batches": 1,
+            "recipe": "autocast-adam",
+        },
+        {"model", "micro-batch", "sequence", "dynamo_config.dynamo_backend"},
+    ),
+    (
+        "accelerate-deepspeed.yaml",
+        "accelerate",
+        {
+            **HUGGING_FACE,
+            "data": 16,
+            "zero": 2,
+            "micro_batches": 4,
+            "recipe": "mixed-adam",
+            "clip": True,
+        },
+        {"model", "micro-batch", "sequence"},
+    ),
+    (
+        "accelerate-ddp.yaml",
+        "accelerate",
+        {**HUGGING_FACE, "data": 2, "zero": 0, "micro_batches": 1, "recipe": "fp32-adam"},
+        {"model", "micro-batch", "sequence"},
+    ),
+    (
+        "accelerate-fsdp.yaml trainer-full.yaml",
+        "accelerate",
+        {
+            **HUGGING_FACE,
+            **FUSED,
+            "model": "llama-3.1-8b",
+            "sequence": 4096,
+            "micro_batch": 2,
+            "micro_batches": 16,
+            "data": 8,
+            "zero": 3,
+            "recipe": "autocast-adam",
+            "recompute": "full",
+            "attention": "flash",
+            "clip": True,
+        },
+        set(),
+    ),
+    (
+        "trl-sft.yaml",
+        "trl",
+        {
+            **HUGGING_FACE,
+            **FUSED,
+            "model": "qwen2.5-0.5b",
+            "sequence": 2048,
+            "micro_batch": 2,
+            "micro_batches": 8,
+            "data": 1,
+            "recipe": "autocast-adam",  # TRL trains in bf16 unless it is told not to
+            "recompute": "full",  # and recomputes
+            "clip": True,
+        },
+        {"GPUs"},
+    ),
+    (
+        "trl-lora.yaml",
+        "trl",
+        {
+            **HUGGING_FACE,
+            **FUSED,
+            "model": "gemma-2-2b",
+            "sequence": 1024,
+            "micro_batch": 4,
+            "micro_batches": 1,
+            "data": 1,
+            "recipe": "bf16-adam",
+            "recompute": "full",
+            "clip": True,
+        },
+        {"GPUs", "use_peft", "lora_r", "lora_target_modules", "load_in_4bit"},
+    ),
+    (
+        "titan-llama3-8b.toml",
+        "torchtitan",
+        {
+            **FUSED,
+            "implementation": "torchtitan",
+            "model": "llama-3.1-8b",
+            "sequence": 8192,
+            "micro_batch": 1,
+            "micro_batches": 1,
+            "data": 1,
+            "tensor": 1,
+            "pipeline": 1,
+            "recipe": "autocast-adam",
+            "recompute": "matmuls",  # selective, by operation
+            "clip": True,
+        },
+        {"GPUs"},
+    ),
+    (
+        "titan-70b-2d.toml",
+        "torchtitan",
+        {
+            "implementation": "torchtitan",
+            **FOREACH,
+            "model": "llama-3.1-70b",
+            "sequence": 8192,
+            "micro_batch": 8,
+            "micro_batches": 1,  # 256 sequences, 32 replicas of 8
+            "data": 32,
+            "zero": 3,
+            "tensor": 8,
+            "sequence_parallel": True,
+            "recipe": "autocast-adam",
+            "recompute": "full",
+            "clip": True,
+        },
+        {"model.converters", "compile.enable"},
+    ),
+    (
+        "titan-pipeline-old.toml",
+        "torchtitan",
+        {
+            "implementation": "torchtitan",
+            **FUSED,
+            "model": "llama-2-13b",
+            "sequence": 4096,
+            "micro_batch": 1,  # the pipeline cuts a batch of 8 into ones
+            "micro_batches": 8,
+            "data": 4,
+            "zero": 3,
+            "tensor": 2,
+            "sequence_parallel": True,
+            "pipeline": 2,
+            "recipe": "autocast-adam",
+            "recompute": "none",
+            "clip": True,
+        },
+        set(),
+    ),
+    (
+        "megatron-gpt3.sh",
+        "megatron",
+        {
+            "sequence": 2048,
+            "micro_batch": 1,
+            "micro_batches": 1536,  # 64 GPUs, all of them in one replica
+            "data": 1,
+            "tensor": 8,
+            "pipeline": 8,
+            "recipe": "mixed-adam",  # FP16, gradients in 16 bits
+        },
+        {"rampup_batch_size"},
+    ),
+    (
+        "megatron-llama.sh",
+        "megatron",
+        {
+            "sequence": 8192,
+            "micro_batch": 2,
+            "micro_batches": 8,  # 128 / (2 x 8 replicas of 4 GPUs)
+            "data": 8,
+            "zero": 1,
+            "tensor": 4,
+            "sequence_parallel": True,
+            "pipeline": 1,
+            "recipe": "mixed-adam-fp32-grad",
+            "recompute": "selective",
+        },
+        set(),
+    ),
+    (
+        "megatron.yaml",
+        "megatron",
+        {
+            "sequence": 1024,
+            "micro_batch": 4,
+            "micro_batches": 4,
+            "data": 4,
+            "zero": 1,
+            "tensor": 2,
+            "sequence_parallel": True,
+            "pipeline": 1,
+            "recipe": "mixed-adam-fp32-grad",
+            "recompute": "full",
+        },
+        set(),
+    ),
+    (
+        "axolotl-full.yml",
+        "axolotl",
+        {
+            **HUGGING_FACE,
+            **FUSED,
+            "model": "llama-3.1-8b",
+            "sequence": 4096,
+            "micro_batch": 2,
+            "micro_batches": 4,
+            "data": 1,
+            "recipe": "bf16-adam",  # axolotl loads in the dtype in which it computes
+            "recompute": "full",
+            "attention": "flash",
+            "loss": "fused-linear",
+            "mlp": "fused",
+            "norm_kernel": "fused",
+            "clip": True,
+        },
+        {"GPUs", "sample_packing"},
+    ),
+    (
+        "axolotl-qlora.yml",
+        "axolotl",
+        {
+            **HUGGING_FACE,
+            "model": "mistral-7b",
+            "sequence": 8192,
+            "micro_batch": 2,
+            "micro_batches": 4,
+            "data": 1,
+            "recipe": "bf16-adam",
+            "recompute": "full",
+            "attention": "flash",
+            "optimizer": "adamw-8bit",
+            "clip": True,
+        },
+        {"GPUs", "sample_packing", "adapter", "load_in_4bit"},
+    ),
+    (
+        "axolotl-fsdp.yml",
+        "axolotl",
+        {
+            **HUGGING_FACE,
+            **FOREACH,
+            "model": "llama-3.3-70b",
+            "sequence": 2048,
+            "micro_batch": 1,
+            "micro_batches": 2,
+            "data": 1,
+            "zero": 3,
+            "recipe": "autocast-adam",
+            "recompute": "full",
+            "clip": True,
+        },
+        {"GPUs", "gradient_checkpointing", "fsdp_config.fsdp_offload_params"},
+    ),
+    (
+        "llamafactory-full.yaml",
+        "llamafactory",
+        {
+            **HUGGING_FACE,
+            **FUSED,
+            "model": "qwen2.5-7b",
+            "sequence": 2048,
+            "micro_batch": 1,
+            "micro_batches": 2,
+            "data": 1,
+            "recipe": "mixed-adam",
+            "recompute": "full",  # on unless it is disabled
+            "clip": True,
+        },
+        {"GPUs", "DeepSpeed"},
+    ),
+    (
+        "llamafactory-lora.yaml",
+        "llamafactory",
+        {
+            **HUGGING_FACE,
+            **FUSED,
+            "model": "llama-3-8b",
+            "sequence": 2048,
+            "micro_batch": 1,
+            "micro_batches": 8,
+            "data": 1,
+            "recipe": "autocast-adam",
+            "recompute": "full",
+            "attention": "eager",
+            "clip": True,
+        },
+        {"GPUs", "stage", "finetuning_type", "quantization_bit"},
+    ),
+    (
+        "llamafactory-pure.yaml",
+        "llamafactory",
+        {
+            **HUGGING_FACE,
+            **FUSED,
+            "model": "qwen3-4b",
+            "sequence": 4096,
+            "micro_batch": 1,
+            "micro_batches": 1,
+            "data": 1,
+            "recipe": "bf16-adam",
+            "recompute": "none",
+            "loss": "fused-linear",
+            "mlp": "fused",
+            "norm_kernel": "fused",
+            "clip": True,
+        },
+        {"GPUs", "use_galore"},
+    ),
+    (
+        "torchtune-full.yaml",
+        "torchtune",
+        {
+            "implementation": "torchtitan",
+            **FUSED,
+            "model": "llama-3.2-3b",
+            "sequence": 4096,
+            "micro_batch": 4,
+            "micro_batches": 8,
+            "data": 1,
+            "recipe": "bf16-adam",
+            "recompute": "full",
+            "loss": "chunked",
+        },
+        {"GPUs"},
+    ),
+    (
+        "torchtune-lora.yaml",
+        "torchtune",
+        {
+            "implementation": "torchtitan",
+            "model": "llama-3.1-8b",
+            "micro_batch": 2,
+            "micro_batches": 2,  # ${batch_size}
+            "data": 1,
+            "recipe": "fp32-adam",
+            "recompute": "none",
+            "loss": "chunked",
+            "optimizer": "adamw-8bit",
+            "clip": True,
+        },
+        {"GPUs", "sequence", "model._component_", "model.lora_rank"},
+    ),
+    (
+        "launch-trainer.sh",
+        "huggingface",
+        {
+            **HUGGING_FACE,
+            "model": "qwen3-8b",
+            "sequence": 4096,
+            "micro_batch": 1,
+            "micro_batches": 1,
+            "data": 16,
+            "zero": 3,
+            "recipe": "autocast-adam",
+            "recompute": "full",
+            "optimizer": "adafactor-hf",
+            "clip": True,
+        },
+        {"gradient_accumulation_steps"},  # $ACC depends on a condition
+    ),
+]
+
+
+def read(names: str, **given: int) -> Resolved:
+    files = [(name, (FILES / name).read_text(encoding="utf-8")) for name in names.split()]
+    return read_files(files, given)
+
+
+@pytest.mark.parametrize(
+    ("names", "form", "fields", "doubts"), EXPECTED, ids=[names for names, *_ in EXPECTED]
+)
+def test_a_file_means_what_its_program_would_do(names, form, fields, doubts):
+    resolved = read(names)
+    first = names.split()[0]
+    assert resolved.report.files[first] == FORMATS[form].name
+    found = dict(resolved.fields)
+    if form == "megatron":  # whose way of running is not of these files
+        for name in ("implementation", "attention", "optimizer", "optimizer_kernel", "clip"):
+            found.pop(name, None)
+        stand_in = {"none": "selective", None: "selective"}.get(fields.get("recompute"))
+        fields = {**fields, "recompute": stand_in} if stand_in in found.values() else fields
+    assert found == fields
+    keys = {finding.key for finding in resolved.report.doubts if finding.key != "implementation"}
+    assert keys == doubts
+
+
+def test_there_are_enough_files_and_all_are_expected():
+    named = {name for names, *_ in EXPECTED for name in names.split()}
+    assert {path.name for path in FILES.iterdir()} <= named
+    assert len(named) >= 25
+    assert {form for _, form, *_ in EXPECTED} == {*FORMATS} - {"config"}
+
+
+@pytest.mark.parametrize("names", [names for names, *_ in EXPECTED])
+def test_every_reading_makes_a_run(names):
+    resolved = read(names)
+    request = {"model": "llama-3.1-8b", **resolved.fields}
+    request = {name: value for name, value in request.items() if name in DEFAULTS}
+    assert request.keys() >= resolved.fields.keys()
+    if resolved.model:
+        shape = {name: getattr(resolved.model, name) for name in SHAPE_FIELDS}
+        request |= {"model": "custom", "shape": shape}
+    try:
+        run = Run.from_json(request)
+    except InputErrors as errors:
+        run = Run.from_json(textbook(request, errors.errors) or request)
+    assert run.to_json()["micro_batches"] == request["micro_batches"]
+
+
+def test_megatrons_shapes_are_those_of_its_models():
+    gpt3 = read("megatron-gpt3.sh").model
+    assert gpt3 is not None
+    # Brown et al. 2020, Table 2.1 has 174.6 B; the vocabulary is padded to 128 x 8 here.
+    assert (gpt3.layers, gpt3.vocabulary, gpt3.positions) == (96, 51_200, 2048)
+    llama = read("megatron-llama.sh").model
+    assert llama is not None
+    # Llama 3 8B's parameters, and 256 more entries of the vocabulary in both of its matrices, for
+    # Megatron makes it a multiple of 128 on each of the four GPUs.
+    assert llama.parameters.total == catalog.get("llama-3-8b").parameters.total + 2 * 256 * 4096
+
+
+def test_degrees_said_beside_the_files_decide_the_micro_batches():
+    assert read("ds-zero2-offload.json", data=8).fields["micro_batch"] == 8
+    assert read("megatron-llama.sh", data=16).fields["micro_batches"] == 4
+    sharded = read("titan-llama3-8b.toml", data=8).fields
+    assert (sharded["data"], sharded["zero"]) == (8, 3)
+    with pytest.raises(InputErrors, match="a multiple of 12 is needed"):
+        read("ds-zero2-offload.json", data=3)
+
+
+def test_what_is_lost_says_why():
+    (lost,) = (
+        finding
+        for finding in read("axolotl-qlora.yml").report.of(Standing.LOST)
+        if finding.key == "load_in_4bit"
+    )
+    assert "full size" in lost.said

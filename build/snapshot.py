@@ -16,9 +16,9 @@ SNAPSHOT = CACHE / "snapshot"
 
 MEMORY, SIZES = "memory.bin", "sizes.json"
 
-#: Modules that the Decoder's run needs and the calculator does not. They are in the memory so that
-#: its reader need not wait for the whole standard library.
-BESIDE = ("csv", "dataclasses", "random")
+#: Modules that the Decoder's run and the planner need and the calculator does not. They are in the
+#: memory so that their readers need not wait for the whole standard library.
+BESIDE = ("csv", "dataclasses", "random", "training_memory.plan_door")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

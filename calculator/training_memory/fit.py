@@ -14,7 +14,7 @@ from .estimate import Estimate, peak_bytes
 from .largest import fits as holds
 from .largest import largest_micro_batch, longest_sequence
 from .moves import price, single, words
-from .plans import Plan, Progress, fewest_gpus, search
+from .plans import Plan, Progress, fewest, search
 from .records import dataclass
 from .run import Run
 
@@ -126,18 +126,16 @@ def trains_the_same(run: Run, other: Run) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """Whether a run fits its GPU, what would make it, and how far it can grow.
+class Found:
+    """What plans there are for a run.
 
-    ``plan`` is the cheapest on ``gpus`` GPUs with ``batch`` sequences a step and ``tried`` of how
-    many it is; ``fewest`` is the smallest number of GPUs with any plan. ``longest`` and
-    ``largest`` are the tokens a sequence and the sequences a micro-batch can have, of the plan if
-    there is one, else of the run; None where not even the smallest fits.
+    ``plan`` is the cheapest on ``gpus`` GPUs with ``batch`` sequences a step, of ``tried``, and
+    ``fewest`` the smallest number of GPUs with any plan. ``longest`` and ``largest`` are the tokens
+    a sequence and the sequences a micro-batch can have, of the plan if there is one, else of the
+    run; None where not even the smallest fits.
     """
 
-    before: Estimate
-    cost: Cost
-    changes: tuple[Change, ...]
+    run: Run
     gpus: int
     batch: int
     plan: Plan | None
@@ -148,15 +146,7 @@ class Fit:
 
     def to_json(self) -> dict[str, object]:
         """The answer as plain values."""
-        room = self.before.room_bytes
         return {
-            "run": self.before.run.to_json(),
-            "peak_bytes": self.before.worst.peak_bytes,
-            "capacity_bytes": self.before.capacity_bytes,
-            "room_bytes": room,
-            "fits": None if room is None else room >= 0,
-            "cost": self.cost.to_json(),
-            "changes": [change.to_json() for change in self.changes],
             "gpus": self.gpus,
             "global_batch": self.batch,
             "plan": self.plan.to_json() if self.plan else None,
@@ -177,23 +167,57 @@ def batch_for(run: Run, gpus: int) -> int:
     return gpus if given == 1 else given
 
 
-def fitting(before: Estimate, *, gpus: int, batch: int) -> Iterator[Progress | Fit]:
-    """The whole answer for an estimate whose run names a GPU: progress, and the answer last."""
-    run = before.run
+def finding(run: Run, *, gpus: int, batch: int) -> Iterator[Progress | Found]:
+    """Look for plans of a run that names a GPU: progress, and what was found last."""
     progress = Progress()
     for progress in search(run, gpus=gpus, batch=batch):
         yield progress
-    plan = progress.plan
-    shown = plan.run if plan else run
-    yield Fit(
-        before=before,
-        cost=cost(run),
-        changes=changes(before),
+    least: int | None = None
+    for told in fewest(run, batch=batch):
+        least = told.gpus
+        yield progress
+    shown = progress.plan.run if progress.plan else run
+    yield Found(
+        run=run,
         gpus=gpus,
         batch=batch,
-        plan=plan,
+        plan=progress.plan,
         tried=progress.of,
-        fewest=fewest_gpus(run, batch=batch),
+        fewest=least,
         longest=longest_sequence(shown),
         largest=largest_micro_batch(shown),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Whether a run fits its GPU, what would make it, and how far it can grow."""
+
+    before: Estimate
+    cost: Cost
+    changes: tuple[Change, ...]
+    found: Found
+
+    def to_json(self) -> dict[str, object]:
+        """The answer as plain values."""
+        room = self.before.room_bytes
+        return {
+            "run": self.before.run.to_json(),
+            "peak_bytes": self.before.worst.peak_bytes,
+            "capacity_bytes": self.before.capacity_bytes,
+            "room_bytes": room,
+            "fits": None if room is None else room >= 0,
+            "cost": self.cost.to_json(),
+            "changes": [change.to_json() for change in self.changes],
+            **self.found.to_json(),
+        }
+
+
+def fitting(before: Estimate, *, gpus: int, batch: int) -> Iterator[Progress | Fit]:
+    """The whole answer for an estimate whose run names a GPU: progress, and the answer last."""
+    for told in finding(before.run, gpus=gpus, batch=batch):
+        if isinstance(told, Found):
+            price_now = cost(before.run)
+            yield Fit(before=before, cost=price_now, changes=changes(before), found=told)
+        else:
+            yield told

@@ -136,15 +136,33 @@ def floor_bytes(run: Run) -> int:
 
 
 def fewest_gpus(run: Run, *, batch: int | None = None) -> int | None:
-    """The smallest number of GPUs on which a plan of ``run`` fits: up to 8, then by eights.
+    """The smallest number of GPUs on which a plan of ``run`` fits, as :func:`fewest` finds it."""
+    *_, last = fewest(run, batch=batch)
+    return last.gpus
 
-    ``batch`` sequences a step; None is one for every GPU. None if no number is enough.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fewest:
+    """How far the search for the fewest GPUs is: the number being tried, or that was found."""
+
+    trying: int = 0
+    gpus: int | None = None
+
+
+def fewest(run: Run, *, batch: int | None = None) -> Iterator[Fewest]:
+    """Look for the smallest number of GPUs on which a plan fits: up to 8, then by eights.
+
+    ``batch`` sequences a step; None is one for every GPU. The last one told has the number, or None
+    if no number is enough. The run must name a GPU.
     """
     assert run.gpu is not None
     for gpus in _numbers(run, batch):
-        if _any_fits(run, gpus=gpus, batch=batch or gpus):
-            return gpus
-    return None
+        for fitting in _any_fits(run, gpus=gpus, batch=batch or gpus):
+            if fitting:
+                yield Fewest(trying=gpus, gpus=gpus)
+                return
+            yield Fewest(trying=gpus)
+    yield Fewest()
 
 
 def _numbers(run: Run, batch: int | None) -> Iterator[int]:
@@ -165,11 +183,19 @@ def _numbers(run: Run, batch: int | None) -> Iterator[int]:
 _MOST_REPLICAS = 8192
 
 
-def _any_fits(run: Run, *, gpus: int, batch: int) -> bool:
+def _any_fits(run: Run, *, gpus: int, batch: int) -> Iterator[bool]:
+    """True once a plan fits; before, False every now and then, for others to have their turn."""
     assert run.gpu is not None
     capacity = run.gpu.memory_bytes
+    found = []
+    for one, _ in every(run, gpus=gpus, batch=batch):
+        found.append(one)
+        if len(found) % _TOLD == 0:
+            yield False
     # Whatever costs most usually needs least, and is the last of the moves.
-    for one in reversed([one for one, _ in every(run, gpus=gpus, batch=batch)]):
+    for index, one in enumerate(reversed(found)):
         if floor_bytes(one) <= capacity and peak_bytes(one) <= capacity:
-            return True
-    return False
+            yield True
+            return
+        if index % _TOLD == 0:
+            yield False

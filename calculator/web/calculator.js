@@ -7,6 +7,7 @@
 import { Controls } from "./controls.js";
 import { morph } from "./morph.js";
 import { startWhenNear } from "./near.js";
+import { Planner } from "./plan.js";
 import { python } from "./runtime.js";
 
 /**
@@ -63,6 +64,8 @@ class Calculator {
   #last = "";
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #settling;
+  /** @type {Planner | undefined} */
+  #planner;
 
   /**
    * @param {HTMLElement} section
@@ -78,6 +81,10 @@ class Calculator {
       step: (name, by) => this.#onStep(name, by),
       act: (action, button) => this.#onAction(action, button),
     });
+    const planner = section.querySelector("[data-planner]");
+    if (planner instanceof HTMLElement) {
+      this.#planner = new Planner(planner, this.#runtime, () => this.#state, signal);
+    }
     this.#runtime.watch((state) => this.#onRuntime(state), signal);
     startWhenNear(section, this.#runtime, signal);
     if (addressed) {
@@ -297,6 +304,7 @@ class Calculator {
       morph(place, html);
       this.#parts.set(part, html);
     }
+    if (answer.state !== this.#shown) this.#planner?.changed();
     this.#shown = answer.state;
     // A button that its own effect took away hands the focus on to what it brought about.
     if (hadFocus && !this.#section.contains(document.activeElement)) {

@@ -119,11 +119,12 @@ def test_the_whole_answer() -> None:
     before = ask(model="llama-2-70b", gpu="h100-80gb")
     *_, found = fitting(before, gpus=64, batch=64)
     assert isinstance(found, Fit)
-    assert found.plan is not None
-    assert found.fewest == 16
+    plans = found.found
+    assert plans.plan is not None
+    assert plans.fewest == 16
     # 68,976,648,192 parameters of 16 bytes do not fit into fewer 80 GB GPUs than this.
-    assert found.fewest >= 16 * 68_976_648_192 / 80e9
-    longest = {**found.plan.run.to_json(), "sequence": found.longest}
+    assert plans.fewest >= 16 * 68_976_648_192 / 80e9
+    longest = {**plans.plan.run.to_json(), "sequence": plans.longest}
     assert (ask(**longest).room_bytes or 0) >= 0
     plain = found.to_json()
     assert plain["fits"] is False

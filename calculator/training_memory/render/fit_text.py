@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..fit import Change, Fit
+from ..fit import Change, Fit, Found
 from ..moves import words
 from ..plans import Plan
 from ..spelling import spellings
@@ -25,7 +25,7 @@ def fit_text(fit: Fit, terminal: Terminal, *, binary: bool = False) -> str:
         terminal.prose(_verdict(fit, binary=binary)),
         _single(fit, terminal, binary=binary),
         _plan(fit, terminal, binary=binary),
-        _limits(fit, terminal),
+        _limits(fit.found, terminal),
         terminal.prose(
             "Times are the least that arithmetic and traffic allow at the rates of the data sheet, "
             "for ranking; a real step takes longer."
@@ -70,14 +70,15 @@ def _row(change: Change, *, binary: bool) -> list[str]:
 
 
 def _plan(fit: Fit, terminal: Terminal, *, binary: bool) -> list[str]:
-    gpus = "1 GPU" if fit.gpus == 1 else f"{fit.gpus:,} GPUs"
-    batch = "1 sequence" if fit.batch == 1 else f"{fit.batch:,} sequences"
+    found = fit.found
+    gpus = "1 GPU" if found.gpus == 1 else f"{found.gpus:,} GPUs"
+    batch = "1 sequence" if found.batch == 1 else f"{found.batch:,} sequences"
     where = f"on {gpus} with {batch} a step"
-    if fit.plan is None:
-        return terminal.prose(f"No plan fits {where}; {fit.tried:,} were tried.")
-    plan = fit.plan
+    if found.plan is None:
+        return terminal.prose(f"No plan fits {where}; {found.tried:,} were tried.")
+    plan = found.plan
     lines = terminal.prose(
-        f"The cheapest plan that fits {where}, of {fit.tried:,} (needs "
+        f"The cheapest plan that fits {where}, of {found.tried:,} (needs "
         f"{show_bytes(plan.peak_bytes, binary=binary)}; {costs.of_plan(plan.cost, binary=binary)}):"
     )
     said = words(fit.before.run, plan.run) or ("The run as it is",)
@@ -94,19 +95,21 @@ def _spelled(plan: Plan) -> Iterator[str]:
             yield from (f"{_MARGIN * 2}(no line for {lack})" for lack in one.lacks)
 
 
-def _limits(fit: Fit, terminal: Terminal) -> list[str]:
-    of = "the plan" if fit.plan else "the run as it is"
+def _limits(found: Found, terminal: Terminal) -> list[str]:
+    of = "the plan" if found.plan else "the run as it is"
     rows = [
-        ("Fewest GPUs", "no number is enough" if fit.fewest is None else f"{fit.fewest:,}"),
+        ("Fewest GPUs", "no number is enough" if found.fewest is None else f"{found.fewest:,}"),
         (
             "Longest sequence",
             "not even one token fits"
-            if fit.longest is None
-            else f"{fit.longest:,} tokens, of {of}",
+            if found.longest is None
+            else f"{found.longest:,} tokens, of {of}",
         ),
         (
             "Largest micro-batch",
-            "not even one sequence fits" if fit.largest is None else f"{fit.largest:,}, of {of}",
+            "not even one sequence fits"
+            if found.largest is None
+            else f"{found.largest:,}, of {of}",
         ),
     ]
     width = max(len(name) for name, _ in rows) + 2

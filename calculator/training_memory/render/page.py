@@ -9,6 +9,7 @@ from ..controls import State, address, normal, read
 from ..estimate import estimate
 from .advice import advice
 from .form import form
+from .plan import planner
 from .result import parts
 from .svg import escape, patterns
 from .words import PEAK, UNITS, question
@@ -48,6 +49,7 @@ def calculator(
         f'<figure class="tm-figure" data-part="step">{made["step"]}</figure>'
         f'<div data-part="split">{made["split"]}</div>'
         f'<div data-part="advice">{advice(found, usable=False)}</div>'
+        f"{planner(prefix=prefix)}"
         f'<div data-part="table">{made["table"]}</div>'
         f'<div data-part="omitted">{made["omitted"]}</div>'
         f"{_actions()}</div></div></section>"

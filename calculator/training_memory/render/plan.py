@@ -1,0 +1,92 @@
+"""The planner of the page: what it asks, and the cheapest plan with the lines to write for it."""
+
+from __future__ import annotations
+
+from ..controls import address
+from ..fit import Found
+from ..moves import words
+from ..spelling import Spelling, spellings
+from ..units import show_bytes
+from . import costs
+from .svg import escape
+
+#: How many GPUs the page offers to plan for.
+_GPUS = 8
+
+
+def planner(*, prefix: str = "tm", usable: bool = False) -> str:
+    """The question: how many GPUs, how many sequences a step; a script answers it."""
+    disabled = "" if usable else " disabled"
+    return (
+        f'<details class="tm-planner" data-planner><summary>Find the cheapest plan that fits'
+        '</summary><div class="tm-plan-ask">'
+        f'<label for="{prefix}-plan-gpus">GPUs</label>'
+        f'<input id="{prefix}-plan-gpus" type="number" min="1" step="1" value="{_GPUS}" '
+        f"data-plan-gpus{disabled}>"
+        f'<label for="{prefix}-plan-batch">Sequences a step</label>'
+        f'<input id="{prefix}-plan-batch" type="number" min="1" step="1" placeholder="as now" '
+        f"data-plan-batch{disabled}>"
+        f'<button type="button" class="tm-quiet" data-plan="find"{disabled}>Find a plan</button>'
+        f'<button type="button" class="tm-quiet" data-plan="stop" hidden>Stop</button></div>'
+        '<p class="tm-caption" role="status" data-plan-said>Every split over the GPUs, micro-batch '
+        "and way of recomputing is priced; the quickest that fits is shown.</p>"
+        "<div data-plan-found></div></details>"
+    )
+
+
+def found(answer: Found, *, binary: bool = False) -> str:
+    """The answer to the question."""
+    return f"{_plan(answer, binary=binary)}{_limits(answer)}"
+
+
+def _plan(answer: Found, *, binary: bool) -> str:
+    gpus = "1 GPU" if answer.gpus == 1 else f"{answer.gpus:,} GPUs"
+    batch = "1 sequence" if answer.batch == 1 else f"{answer.batch:,} sequences"
+    plan = answer.plan
+    if plan is None:
+        return f"<p>No plan fits on {gpus} with {batch} a step; {answer.tried:,} were tried.</p>"
+    steps = words(answer.run, plan.run) or ("The run as it is",)
+    listed = "".join(f"<li>{escape(one)}</li>" for one in steps)
+    needs = show_bytes(plan.peak_bytes, binary=binary)
+    fields = {name: "" if value is None else value for name, value in plan.fields.items()}
+    apply = (
+        f'<button type="button" class="tm-quiet" data-set="{escape(address(fields))}" '
+        'aria-label="Apply this plan">Apply</button>'
+        if fields
+        else ""
+    )
+    spelled = "".join(_spelled(one) for one in spellings(plan.fields, plan.run))
+    return (
+        f'<p class="tm-heading">The cheapest of {answer.tried:,} on {gpus}, {batch} a step</p>'
+        f'<ul class="tm-plan-steps">{listed}</ul>'
+        f'<p class="tm-caption">Needs {needs}; {escape(costs.of_plan(plan.cost, binary=binary))}. '
+        "The time is the least that arithmetic and traffic allow; a real step takes longer.</p>"
+        f"{apply}{spelled}"
+    )
+
+
+def _spelled(one: Spelling) -> str:
+    if not one.lines and not one.lacks:
+        return ""
+    lines = escape("\n".join(one.lines))
+    code = f"<pre><code>{lines}</code></pre>" if lines else ""
+    lacks = "".join(f"<li>No line for {escape(lack)}</li>" for lack in one.lacks)
+    listed = f'<ul class="tm-lacks">{lacks}</ul>' if lacks else ""
+    return (
+        f'<details class="tm-spelled"><summary>For {one.library}</summary>{code}{listed}</details>'
+    )
+
+
+def _limits(answer: Found) -> str:
+    of = "with this plan" if answer.plan else "as the run is"
+    facts = {
+        "Fewest GPUs": "no number is enough" if answer.fewest is None else f"{answer.fewest:,}",
+        f"Longest sequence {of}": "not even one token fits"
+        if answer.longest is None
+        else f"{answer.longest:,} tokens",
+        f"Largest micro-batch {of}": "not even one sequence fits"
+        if answer.largest is None
+        else f"{answer.largest:,}",
+    }
+    items = "".join(f"<div><dt>{name}</dt><dd>{said}</dd></div>" for name, said in facts.items())
+    return f'<dl class="tm-limits">{items}</dl>'

@@ -1,0 +1,71 @@
+"""The planner's door: slices of one search, its answer, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from training_memory import plan_door
+from training_memory.fit import Found, finding
+from training_memory.render.plan import found
+from training_memory.run import Run
+
+STATE = "model=llama-7b&sequence=2048&gpu=80gb"
+
+
+def ask(turn: int = 0, /, **request: str) -> dict[str, Any]:
+    asked = {"state": STATE, "gpus": "8", "batch": "", "turn": turn, **request}
+    told: dict[str, Any] = json.loads(plan_door.answer(json.dumps(asked)))
+    return told
+
+
+def to_the_end(**request: str) -> tuple[list[str], str]:
+    said = []
+    told = ask(**request)
+    while not told["done"]:
+        said.append(told["said"])
+        told = ask(len(said), **request)
+    return said, told["html"]
+
+
+def test_slices_come_to_what_the_whole_search_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_door, "SLICE_SECONDS", 0.0)
+    said, html = to_the_end()
+    assert len(said) > 5
+    assert all("priced" in words for words in said)
+    run = Run.from_json({"model": "llama-7b", "sequence": 2048})
+    *_, whole = finding(run, gpus=8, batch=8)
+    assert isinstance(whole, Found)
+    assert html == found(whole)
+    monkeypatch.setattr(plan_door, "SLICE_SECONDS", 60.0)
+    assert to_the_end() == ([], html)
+
+
+def test_another_question_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_door, "SLICE_SECONDS", 0.0)
+    ask()
+    ask(1)
+    assert ask(2, gpus="4")["said"] == ask(gpus="4")["said"]
+
+
+def test_sizes_are_in_the_readers_unit() -> None:
+    _, html = to_the_end(state=f"{STATE}&units=GiB")
+    assert " GiB" in html
+    assert " GB" not in html
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"gpus": "none"}, "GPUs: none cannot be used"),
+        ({"batch": "0"}, "Sequences a step: 0 cannot be used"),
+        ({"state": "model=llama-7b&gpu=none"}, "GPU: choose one"),
+        ({"state": "model=lama"}, "model: lama cannot be used"),
+    ],
+)
+def test_what_cannot_be_is_said(request_: dict[str, str], said: str) -> None:
+    told = ask(**request_)
+    assert told["ok"] is False
+    assert said in told["said"]

@@ -25,6 +25,9 @@ OPTIMIZERS = (
 )
 LOSSES = ("full", "chunked", "fused-linear")
 IMPLEMENTATIONS = ("huggingface", "torchtitan", "paper")
+ADAPTERS = ("none", "lora", "qlora")
+TARGETS = ("query-value", "all-linear")
+DTYPES = ("bf16", "fp32")
 
 CHOICES: Mapping[str, tuple[Any, ...]] = {
     "implementation": IMPLEMENTATIONS,
@@ -38,6 +41,11 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "mlp": ("own", "fused", "unfused"),
     "norm": ("own", "fused", "unfused"),
     "dropout": ("own", "on", "off"),
+    "adapter": ADAPTERS,
+    "adapter_targets": TARGETS,
+    "adapter_dtype": DTYPES,
+    "adapter_dropout": (False, True),
+    "frozen_dtype": DTYPES,
 }
 
 
@@ -63,6 +71,14 @@ class Case:
     mlp: str = "own"
     norm: str = "own"
     dropout: str = "own"
+    #: What is trained in place of all weights; ``frozen_dtype`` is what those then have, or in
+    #: QLoRA those that are not in 4 bits.
+    adapter: str = "none"
+    adapter_rank: int = 16
+    adapter_targets: str = "query-value"
+    adapter_dtype: str = "fp32"
+    adapter_dropout: bool = False
+    frozen_dtype: str = "bf16"
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -96,9 +112,9 @@ class Case:
             if field.name == "shape":
                 pairs = (item.split("=") for item in text.split())
                 values["shape"] = tuple((name, int(number)) for name, number in pairs)
-            elif field.name in ("hold_logits", "clip"):
+            elif field.name in ("hold_logits", "clip", "adapter_dropout"):
                 values[field.name] = text == "yes"
-            elif field.name in ("micro_batch", "sequence", "micro_batches"):
+            elif field.name in ("micro_batch", "sequence", "micro_batches", "adapter_rank"):
                 values[field.name] = int(text)
             else:
                 values[field.name] = text

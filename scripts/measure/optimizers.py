@@ -156,7 +156,7 @@ class MasterUpdater(Updater):
 
 def updater(kind: str, built: Any, *, precision: str) -> Updater:
     """The optimizer of a built model, with its states still to be made."""
-    named = list(built.named_parameters())
+    named = [(name, one) for name, one in built.named_parameters() if one.requires_grad]
     weights = [parameter for _, parameter in named]
     if not precision.startswith("master"):
         return Updater(make(kind, named), weights, weights)

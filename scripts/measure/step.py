@@ -11,7 +11,7 @@ from typing import Any
 from training_memory import catalog
 from training_memory.model import Model
 
-from . import fused_linear, losses, models, optimizers, recompute
+from . import adapters, fused_linear, losses, models, optimizers, recompute
 from .backend import Tensor, fake_mode, torch
 from .case import Case
 from .modules import Modules
@@ -30,6 +30,7 @@ class Trace:
 
     case: Case
     parameters: int
+    trainable: int
     persistent: int
     after_forward: int
     after_backward: int
@@ -50,6 +51,8 @@ class Step:
         self.case, self.device = case, device
         self.model = shape_of(case)
         weights = torch.float32 if case.precision in ("fp32", "autocast") else torch.bfloat16
+        if case.adapter != "none":
+            weights = adapters.DTYPES[case.frozen_dtype]
         self.built = models.build(
             self.model,
             implementation=case.implementation,
@@ -61,6 +64,11 @@ class Step:
             dropout=case.dropout,
         )
         recompute.apply(self.built, case.recompute)
+        self.called = self.built
+        if case.adapter == "qlora":
+            adapters.quantise(self.built)
+        if case.adapter != "none":
+            self.called = adapters.apply(self.built, case, device=device)
         self.loss = self._own_loss()
         self.updater = optimizers.updater(case.optimizer, self.built, precision=case.precision)
         self.updater.create_states()
@@ -98,7 +106,7 @@ class Step:
                 hidden = getattr(hidden, "last_hidden_state", hidden)
                 loss = self.loss(hidden, self.built.get_output_embeddings(), self.labels)
                 return self._share(loss), None
-            output = self.built(input_ids=self.tokens, labels=self.labels)
+            output = self.called(input_ids=self.tokens, labels=self.labels)
         logits = output.logits
         loss = output.loss
         del output
@@ -144,7 +152,8 @@ def trace(
         modules.remove()
         return Trace(
             case=case,
-            parameters=sum(p.numel() for p in step.updater.weights),
+            parameters=sum(p.numel() for p in step.built.parameters()),
+            trainable=sum(p.numel() for p in step.updater.weights),
             persistent=persistent,
             after_forward=held["backward"],
             after_backward=held["step"],
@@ -188,7 +197,8 @@ def tracker_for(
         rounding=rounding,
         log=log,
     )
-    tracker.hold(step.updater.weights, Category.WEIGHTS)
+    tracker.hold(step.built.parameters(), Category.WEIGHTS)
+    tracker.hold(adapters.states_of(step.built), Category.WEIGHTS)
     tracker.hold(step.built.buffers(), Category.BUFFERS)
     tracker.hold((step.tokens, step.labels), Category.INPUTS)
     tracker.hold(step.updater.states(), Category.OPTIMIZER)

@@ -25,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--sequence", type=int, required=True)
     made.add_argument("--micro-batch", type=int, default=1)
     made.add_argument("--micro-batches", type=int, default=1)
+    made.add_argument("--adapter-rank", type=int, default=_DEFAULT.adapter_rank)
     for name, allowed in cases.CHOICES.items():
         option = f"--{name.replace('_', '-')}"
         if allowed == (False, True):
@@ -60,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
             found = trace(case, log=OperationLog(file))
     else:
         found = trace(case)
-    print(f"{case.model}: {found.parameters:,} parameters, PyTorch {torch.__version__}")
+    print(f"{case.model}: {found.parameters:,} parameters, {found.trainable:,} trained, PyTorch {torch.__version__}")
     print(f"held between steps   {found.persistent:>20,} bytes")
     print(f"after forward        {found.after_forward:>20,} bytes")
     print(f"after backward       {found.after_backward:>20,} bytes")

@@ -1,0 +1,128 @@
+"""Adapters on a model of transformers: PEFT's LoRA, on 16-bit, 32-bit or bitsandbytes' 4-bit weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from .backend import Tensor, nn, torch
+from .case import Case
+from .models import default_dtype
+
+DROPOUT = 0.05
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+#: The projections that each choice of targets means, by transformers' names; GPT-2 and Phi-3 fuse.
+QUERY_VALUE = ("q_proj", "v_proj", "qkv_proj", "c_attn")
+
+
+def quantise(built: Any) -> None:
+    """Turn every product but the head's into bitsandbytes' Linear4bit, as transformers loads one.
+
+    nf4 with double quantisation and 16-bit arithmetic: BitsAndBytesConfig(load_in_4bit=True,
+    bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=bfloat16).
+    """
+    _decompose()
+    bitsandbytes = import_module("bitsandbytes")
+    head = built.get_output_embeddings()
+    for module in list(built.modules()):
+        for name, child in list(module.named_children()):
+            if type(child) is nn.Linear and child is not head:
+                setattr(module, name, _linear_4bit(bitsandbytes, child))
+    built.is_loaded_in_4bit = True
+
+
+def _linear_4bit(bitsandbytes: Any, linear: Any) -> Any:
+    # A plain parameter with what bitsandbytes looks for: its own class is no fake tensor.
+    with replaced(bitsandbytes.nn.modules, "Params4bit", lambda data, **_: nn.Parameter(data)):
+        made = bitsandbytes.nn.Linear4bit(
+            linear.in_features,
+            linear.out_features,
+            bias=linear.bias is not None,
+            compute_dtype=torch.bfloat16,
+            device="meta",
+        )
+    data, state = bitsandbytes.functional.quantize_4bit(
+        linear.weight.data.to(torch.bfloat16), compress_statistics=True, quant_type="nf4"
+    )
+    weight = nn.Parameter(data, requires_grad=False)
+    weight.quant_state, weight.compress_statistics, weight.quant_type = state, True, "nf4"
+    made.weight, made.quant_state, made.bias = weight, state, linear.bias
+    return made
+
+
+def _decompose() -> None:
+    """Run bitsandbytes' product as a GPU does it at more than some 1,500 rows, in parts that show.
+
+    ``_dequant_linear_fallback`` of bitsandbytes/backends/cuda/ops.py; on fake tensors it would be
+    one operation, and the 16-bit copy of the weight within it would go unseen.
+    """
+    functions: Any = import_module("bitsandbytes.autograd._functions")
+    default: Any = import_module("bitsandbytes.backends.default.ops")
+
+    def product(*arguments: Any, **options: Any) -> Tensor:
+        return default._gemm_4bit_default_impl(*arguments, **options)
+
+    class _Operations:
+        class bitsandbytes:  # noqa: N801
+            class gemm_4bit:  # noqa: N801
+                default = staticmethod(product)
+
+    class _Torch:
+        ops = _Operations
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(torch, name)
+
+    functions.torch = _Torch()
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Another attribute for a while."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def states_of(built: Any) -> list[Tensor]:
+    """What 4-bit weights hold beside their numbers: scales, their own scales, and code tables."""
+    found = []
+    for parameter in built.parameters():
+        state = getattr(parameter, "quant_state", None)
+        if state is not None:
+            nested = state.state2
+            found += [state.absmax, state.code, state.offset, nested.absmax, nested.code]
+    return found
+
+
+def apply(built: Any, case: Case, *, device: str) -> Any:
+    """The model with its adapters, all else frozen; to be called in place of ``built``."""
+    peft = import_module("peft")
+    targets = "all-linear" if case.adapter_targets == "all-linear" else list(_targets(built))
+    config = peft.LoraConfig(
+        r=case.adapter_rank,
+        target_modules=targets,
+        lora_dropout=DROPOUT if case.adapter_dropout else 0.0,
+        task_type="CAUSAL_LM",
+        fan_in_fan_out=built.config.model_type == "gpt2",
+    )
+    # They are made where and as they belong: a module of fake tensors cannot be moved or cast.
+    layers: Any = import_module("peft.tuners.tuners_utils").BaseTunerLayer
+    with (
+        replaced(layers, "_move_adapter_to_device_of_base_layer", lambda *_: None),
+        replaced(nn.Module, "to", lambda module, *_, **__: module),
+        default_dtype(DTYPES[case.adapter_dtype]),
+        torch.device(device),
+    ):
+        return peft.get_peft_model(built, config, autocast_adapter_dtype=False)
+
+
+def _targets(built: Any) -> set[str]:
+    names = {name.rpartition(".")[2] for name, _ in built.named_modules()}
+    return names & set(QUERY_VALUE)

@@ -17,6 +17,7 @@ from training_memory.recorded import Sized, sizes_of
 from training_memory.recording import Recording, recording_of
 from training_memory.stepping import step
 from training_memory.structure import Structure, repeats_of, structure_of, values_of
+from training_memory.tuning import FULL, Adapter, Dtype, Targets, Tuning
 from training_memory.walk import walk
 
 TRACES = Path(__file__).parents[1] / "docs" / "data" / "traces"
@@ -84,6 +85,7 @@ class Case:
             norm=_own(row.get("norm")),
             dropout={None: None, "on": True, "off": False}[_own(row.get("dropout"))],
             scratch=self.scratch,
+            tuning=self.tuning,
         )
 
     @property
@@ -94,10 +96,29 @@ class Case:
         )
 
     @property
+    def tuning(self) -> Tuning:
+        """What it trains: all weights, where the row says nothing else."""
+        row = self.row
+        if row.get("adapter", "none") == "none":
+            return FULL
+        return Tuning(
+            adapter=Adapter(row["adapter"]),
+            adapter_rank=int(row["adapter_rank"]),
+            adapter_targets=Targets(row["adapter_targets"]),
+            adapter_dtype=Dtype(row["adapter_dtype"]),
+            adapter_dropout=row["adapter_dropout"] == "yes",
+            frozen_dtype=Dtype(row["frozen_dtype"]),
+        )
+
+    @property
     def values(self) -> dict[str, int]:
         """Its numbers by their symbols."""
         return values_of(
-            self.model, sequence=self.sequence, micro_batch=self.micro_batch, loss=self.loss
+            self.model,
+            sequence=self.sequence,
+            micro_batch=self.micro_batch,
+            loss=self.loss,
+            tuning=self.tuning,
         )
 
     @property
@@ -127,6 +148,7 @@ class Case:
                 implementation=row["implementation"],
                 precision=row["precision"],
                 optimizer=row["optimizer"],
+                tuning=self.tuning,
             )
         )
 
@@ -140,6 +162,7 @@ class Case:
             precision=row["precision"],
             optimizer=row["optimizer"],
             clip=row["clip"] == "yes",
+            tuning=self.tuning,
         )
 
     def passes(self) -> Iterator[tuple[str, Node]]:

@@ -36,6 +36,7 @@ SYMBOLS: dict[str, str] = {
     "r": "tokens of the loss in the last chunk",
     "x": "experts",
     "k": "experts chosen for a token",
+    "R": "rank of the adapters",
     "K": "optimizer bytes per parameter",
     "t": "tensor-parallel degree",
     "d": "data-parallel degree",

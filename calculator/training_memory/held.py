@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from .autograd.memory import ITEM_BYTES
 from .categories import Category
-from .layouts import Layout, buffers_of, layout_of
+from .frozen import frozen
+from .layouts import Layout, buffers_of, bytes_of, layout_of, trained
 from .model import Model
 from .optimizers import CODES_BYTES, Optimizer, get
 from .recorded import rounded
 from .records import dataclass
 from .structure import computes_in
+from .tuning import FULL, Tuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,23 +30,34 @@ class Held:
 MASTER_COPIES = ("master", "master-fp32-grad")
 
 
-def item_bytes_of(precision: str) -> int:
+def item_bytes_of(precision: str, tuning: Tuning = FULL) -> int:
     """The bytes of the numbers that the optimizer works on."""
+    if not tuning.trains_all and precision not in MASTER_COPIES:
+        return ITEM_BYTES[tuning.adapter_dtype]
     return 2 if precision == "bf16" else 4
 
 
 @lru_cache(maxsize=64)
-def held(model: Model, *, implementation: str, precision: str, optimizer: str) -> tuple[Held, ...]:
+def held(
+    model: Model, *, implementation: str, precision: str, optimizer: str, tuning: Tuning = FULL
+) -> tuple[Held, ...]:
     """What a run holds between steps, but for the batch: weights, copies, states, buffers."""
-    layout = layout_of(model, implementation)
-    weight_bytes = 4 if computes_in(precision) == "fp32" else 2
-    has_master = precision in MASTER_COPIES
-    rows = [("weights", Category.WEIGHTS, bytes_of(layout, weight_bytes), WEIGHTS)]
-    if has_master:
+    whole = layout_of(model, implementation)
+    layout = trained(whole, tuning)
+    if tuning.trains_all:
+        weight_bytes = 4 if computes_in(precision) == "fp32" else 2
+        rows = [("weights", Category.WEIGHTS, bytes_of(layout, weight_bytes), WEIGHTS)]
+    else:
+        adapters = bytes_of(layout, ITEM_BYTES[tuning.adapter_dtype])
+        rows = [
+            *((name, Category.WEIGHTS, size, why) for name, size, why in frozen(whole, tuning)),
+            ("adapters", Category.WEIGHTS, adapters, ADAPTERS),
+        ]
+    if precision in MASTER_COPIES:
         rows.append(("master copy", Category.MASTER, bytes_of(layout, 4), MASTER))
     if precision == "master-fp32-grad":
         rows.append(("gradients in fp32", Category.GRADIENTS, bytes_of(layout, 4), BUFFERS))
-    item_bytes = item_bytes_of(precision)
+    item_bytes = item_bytes_of(precision, tuning)
     rows += [
         (name, Category.OPTIMIZER, size, STATES.get(name, SCALES))
         for name, size in _states(layout, get(optimizer), item_bytes).items()
@@ -54,15 +68,6 @@ def held(model: Model, *, implementation: str, precision: str, optimizer: str) -
         Held(name=name, category=category, bytes=size, why=why)
         for name, category, size, why in rows
     )
-
-
-def bytes_of(layout: Layout, item_bytes: int) -> int:
-    """The bytes of every tensor at so many a number."""
-    sizes = {
-        where: sum(rounded(weight.numel * item_bytes) for weight in getattr(layout, where))
-        for where in ("first", "layer", "last")
-    }
-    return sizes["first"] + layout.layers * sizes["layer"] + sizes["last"]
 
 
 def _states(layout: Layout, optimizer: Optimizer, item_bytes: int) -> dict[str, int]:
@@ -79,6 +84,7 @@ def _states(layout: Layout, optimizer: Optimizer, item_bytes: int) -> dict[str, 
 
 
 WEIGHTS = "Every product with a weight reads it."
+ADAPTERS = "These alone are trained; what they make is added to what the frozen weights make."
 MASTER = "A small update to a 16-bit weight is rounded away; it is added here instead."
 BUFFERS = "Each 16-bit gradient is added to a 32-bit sum as it arrives."
 TABLES = "Rotary positions are worked out from these."

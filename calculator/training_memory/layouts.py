@@ -12,7 +12,9 @@ from math import prod
 
 from .implementations import family_of
 from .model import Model
+from .recorded import rounded
 from .records import dataclass
+from .tuning import Tuning, targeted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +33,16 @@ class Weight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A model's tensors: before the layers, in each of them, after them."""
+    """A model's tensors: before the layers, in each of them, after them.
+
+    ``transposed`` matrices have the features that go in first.
+    """
 
     first: tuple[Weight, ...]
     layer: tuple[Weight, ...]
     last: tuple[Weight, ...]
     layers: int
+    transposed: bool = False
 
     @property
     def tensors(self) -> int:
@@ -67,6 +73,38 @@ def layout_of(model: Model, implementation: str) -> Layout:
         layer=tuple(_LAYERS[family](model)),
         last=(*last, head) if own_head else last,
         layers=m.layers,
+        transposed=family == "gpt2",
+    )
+
+
+def bytes_of(layout: Layout, item_bytes: int) -> int:
+    """The bytes of every tensor at so many a number."""
+    sizes = {
+        where: sum(rounded(weight.numel * item_bytes) for weight in getattr(layout, where))
+        for where in ("first", "layer", "last")
+    }
+    return sizes["first"] + layout.layers * sizes["layer"] + sizes["last"]
+
+
+def trained(layout: Layout, tuning: Tuning) -> Layout:
+    """The tensors that are trained: all, or two matrices beside each product with an adapter."""
+    if tuning.trains_all:
+        return layout
+    adapters = (
+        one
+        for weight in layout.layer
+        if targeted(weight.name, tuning.adapter_targets)
+        for one in _adapter(weight, tuning.adapter_rank, transposed=layout.transposed)
+    )
+    return Layout(first=(), layer=tuple(adapters), last=(), layers=layout.layers)
+
+
+def _adapter(weight: Weight, rank: int, *, transposed: bool) -> tuple[Weight, Weight]:
+    """PEFT's lora_A and lora_B."""
+    into, out = weight.shape if transposed else reversed(weight.shape)
+    return (
+        Weight(name=f"{weight.name}'s adapter, down", shape=(rank, into)),
+        Weight(name=f"{weight.name}'s adapter, up", shape=(out, rank)),
     )
 
 

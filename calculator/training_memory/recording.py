@@ -133,7 +133,7 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Te
     if logits is not None and tape.autocast and structure.implementation == "huggingface":
         # accelerate's convert_to_fp32 wraps the model: what it returns is in fp32 (operations.py).
         with tape.as_category(Category.LOGITS):
-            logits = op.cast(tape, logits.detached(), "fp32", "logits returned in fp32")
+            logits = op.cast(tape, logits, "fp32", "logits returned in fp32")
     if structure.accumulates:
         loss = op.scale(tape, loss, "loss over the micro-batches")
     if not structure.held_logits:

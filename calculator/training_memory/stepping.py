@@ -7,21 +7,30 @@ from functools import lru_cache
 
 from . import updates
 from .events import Group
-from .held import bytes_of, item_bytes_of
-from .layouts import Layout, Weight, layout_of
+from .held import item_bytes_of
+from .layouts import Layout, Weight, bytes_of, layout_of, trained
 from .model import Model
 from .optimizers import Optimizer, get, is_hidden_matrix
 from .recorded import Sized, rounded, sizes_of
 from .recording import MOST, of_memory
 from .scratch import Room
+from .tuning import FULL, Tuning
 
 
 @lru_cache(maxsize=64)
-def step(model: Model, *, implementation: str, precision: str, optimizer: str, clip: bool) -> Group:
+def step(
+    model: Model,
+    *,
+    implementation: str,
+    precision: str,
+    optimizer: str,
+    clip: bool,
+    tuning: Tuning = FULL,
+) -> Group:
     """Clipping and the optimizer's step as events: scratch memory and 32-bit gradient copies."""
-    layout = layout_of(model, implementation)
+    layout = trained(layout_of(model, implementation), tuning)
     chosen = get(optimizer)
-    item_bytes = item_bytes_of(precision)
+    item_bytes = item_bytes_of(precision, tuning)
     room = Room()
     room.mark("step", "all")
     copies = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .implementations import family_of
 from .model import Model
 from .records import dataclass
+from .tuning import FULL, Tuning
 
 __all__ = [
     "CHUNK_TOKENS",
@@ -70,6 +71,11 @@ class Structure:
     fused_mlp: bool
     drops: bool
 
+    adapter: str
+    adapter_targets: str
+    adapter_dtype: str
+    adapter_drops: bool
+
 
 def structure_of(
     model: Model,
@@ -87,6 +93,7 @@ def structure_of(
     mlp: str | None = None,
     dropout: bool | None = None,
     scratch: bool = False,
+    tuning: Tuning = FULL,
 ) -> Structure:
     """The structure of one step of ``model``; the arguments are those of a run.
 
@@ -98,12 +105,14 @@ def structure_of(
     """
     family = family_of(model, implementation)
     grouped = model.kv_heads != model.heads
+    weights = computes_in(precision) if tuning.trains_all else str(tuning.frozen_dtype)
+    in_fp32 = weights == "fp32" and precision != "autocast"
     return Structure(
         implementation=implementation,
         family=family,
-        weights=computes_in(precision),
+        weights=weights,
         autocast=precision == "autocast",
-        kernel=_kernel(family, attention, precision, grouped=grouped),
+        kernel=_kernel(family, attention, in_fp32=in_fp32, grouped=grouped),
         recompute=recompute,
         loss=loss,
         held_logits=hold_logits,
@@ -129,6 +138,11 @@ def structure_of(
         fused_mlp=mlp == "fused",
         drops=family in _DROPS if dropout is None else dropout,
         two_kinds=family == "gemma2" or (family == "gemma3" and model.layers >= 6),
+        adapter=str(tuning.adapter),
+        # What does not matter is left out, so that equal steps have equal structures.
+        adapter_targets="" if tuning.trains_all else str(tuning.adapter_targets),
+        adapter_dtype="" if tuning.trains_all else str(tuning.adapter_dtype),
+        adapter_drops=tuning.adapter_dropout and not tuning.trains_all,
     )
 
 
@@ -143,12 +157,12 @@ def computes_in(precision: str) -> str:
     return "fp32" if precision in ("fp32", "autocast") else "bf16"
 
 
-def _kernel(family: str, attention: str, precision: str, *, grouped: bool) -> str:
+def _kernel(family: str, attention: str, *, in_fp32: bool, grouped: bool) -> str:
     """Which kernel PyTorch takes (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)."""
     # transformers refuses PyTorch's kernels for Gemma 2: none of them can cap the scores.
     if attention == "eager" or family == "gemma2":
         return "eager"
-    if precision != "fp32":
+    if not in_fp32:
         return "flash"
     # FlashAttention takes no 32-bit numbers; the kernel that does takes no shared keys, so plain
     # operations are left. A plain Llama repeats its keys before.
@@ -190,7 +204,7 @@ def _up(number: int, multiple: int) -> int:
 
 
 def values_of(
-    model: Model, *, sequence: int, micro_batch: int, loss: str = "full"
+    model: Model, *, sequence: int, micro_batch: int, loss: str = "full", tuning: Tuning = FULL
 ) -> dict[str, int]:
     """The run's numbers under the symbols of :data:`.formula.SYMBOLS`."""
     sizes = chunk_sizes(model, loss, sequence * micro_batch)
@@ -212,4 +226,5 @@ def values_of(
         "r": sizes[-1],
         "x": model.experts,
         "k": model.experts_per_token,
+        "R": tuning.adapter_rank,
     }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
 
-from .backend import Tensor, nn, torch
+from .backend import Tensor, nn, python_dispatch, torch
 from .case import Case
 from .models import default_dtype
 
@@ -49,7 +49,10 @@ def _linear_4bit(bitsandbytes: Any, linear: Any) -> Any:
     )
     weight = nn.Parameter(data, requires_grad=False)
     weight.quant_state, weight.compress_statistics, weight.quant_type = state, True, "nf4"
-    made.weight, made.quant_state, made.bias = weight, state, linear.bias
+    made.weight, made.quant_state = weight, state
+    if linear.bias is not None:
+        # The first product that reads it would do this.
+        made.bias = nn.Parameter(linear.bias.data.to(torch.bfloat16), requires_grad=False)
     return made
 
 
@@ -63,7 +66,11 @@ def _decompose() -> None:
     default: Any = import_module("bitsandbytes.backends.default.ops")
 
     def product(*arguments: Any, **options: Any) -> Tensor:
-        return default._gemm_4bit_default_impl(*arguments, **options)
+        mode = python_dispatch._get_current_dispatch_mode()
+        selective = "Cach" in type(mode).__name__
+        # A policy of what to keep sees one operation, of a name that it does not know.
+        with python_dispatch._pop_mode_temporarily() if selective else nullcontext():
+            return default._gemm_4bit_default_impl(*arguments, **options)
 
     class _Operations:
         class bitsandbytes:  # noqa: N801

@@ -62,7 +62,9 @@ class _FusedLinear(torch.autograd.Function):
         tokens, hidden = rows.shape
         vocabulary = weight.shape[0]
         size = chunk_tokens(tokens, hidden, vocabulary)
-        grad_rows, grad_weight = torch.zeros_like(rows), torch.zeros_like(weight)
+        grad_rows = torch.zeros_like(rows)
+        # As Liger does it, none for a head that is frozen.
+        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         losses = torch.zeros(tokens, dtype=torch.float32, device=rows.device)
         counted = (targets != IGNORED).sum()
         buffer = None
@@ -81,16 +83,18 @@ class _FusedLinear(torch.autograd.Function):
                 grad_rows[part] = logits @ weight
             else:
                 torch.mm(logits, weight, out=grad_rows[part])
-            _add_weight_gradient(grad_weight, logits, chunk)
+            if grad_weight is not None:
+                _add_weight_gradient(grad_weight, logits, chunk)
             del logits, chunk
         del buffer
         ctx.save_for_backward(grad_rows, grad_weight)
         return losses.sum()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
         grad_rows, grad_weight = ctx.saved_tensors
-        return grad_rows.mul_(grad), grad_weight.mul_(grad), None
+        of_weight = None if grad_weight is None else grad_weight.mul_(grad)
+        return grad_rows.mul_(grad), of_weight, None
 
 
 def _add_weight_gradient(total: Tensor, logits: Tensor, chunk: Tensor) -> None:

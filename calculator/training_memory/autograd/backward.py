@@ -104,7 +104,9 @@ class BackwardPass:
     def _accumulate(self, parameter: Parameter, grads: Grads) -> None:
         """A parameter takes its first gradient over as it is, and adds a further one in place."""
         gradient = grads.pop()
-        if gradient is not None and parameter.grad is None and self.keeps:
+        if parameter.variable is not None:
+            parameter.grad = gradient  # no weight's: nothing reads it, and it goes with the graph
+        elif gradient is not None and parameter.grad is None and self.keeps:
             self.tape.count_as(gradient.storage, Category.GRADIENTS)
             parameter.grad = gradient
 

@@ -39,6 +39,12 @@ class Tape(Memory):
 
     # -- autocast ------------------------------------------------------------------------------
 
+    def leaf(self, x: Tensor) -> None:
+        """``x.requires_grad_()``: a gradient of it is wanted, and stays as long as the graph."""
+        if x.edge is None:
+            x.edge = Parameter("embedded tokens", x.numel, x.dtype)
+            x.edge.variable = x.detached()
+
     def cast_once(self, parameter: Parameter, make: Callable[[], Tensor]) -> Tensor:
         """A weight's 16-bit copy: made when first needed, kept until :meth:`forget_casts`."""
         if parameter.cast is None:
@@ -111,7 +117,8 @@ class Tape(Memory):
         What ``keeps`` says is kept as well, and brought back instead of computed again.
         """
         kept = [argument.detached() for argument in arguments]
-        frame = Frame(lambda: region(*(_as_input(argument) for argument in kept)), keeps)
+        wants = [argument.edge is not None for argument in arguments]
+        frame = Frame(lambda: region(*map(_as_input, kept, wants)), keeps)
         for argument in kept:
             use = Use("checkpoint", AGAIN, self.module_name, self.part)
             self.facts[argument.storage.number].uses.append(use)
@@ -167,8 +174,9 @@ AGAIN = "The region runs again from this in the backward pass, instead of keepin
 RESULT_KEPT = "It is kept, so that the second run need not compute it."
 
 
-def _as_input(tensor: Tensor) -> Tensor:
-    """An argument of a second run: it wants a gradient, so that the region saves as before."""
+def _as_input(tensor: Tensor, wants: bool) -> Tensor:
+    """An argument of a second run: it wants a gradient if it did, so that all is saved as before."""
     again = tensor.detached()
-    again.edge = Parameter("argument", tensor.numel, tensor.dtype)
+    if wants:
+        again.edge = Parameter("argument", tensor.numel, tensor.dtype)
     return again

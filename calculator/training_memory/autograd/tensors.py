@@ -20,10 +20,38 @@ if TYPE_CHECKING:
     from .tape import Tape
 
 
-class Parameter:
-    """A weight: its own memory is the recipe's; its gradient comes to be here."""
+class Adapter:
+    """Two matrices beside a frozen weight: down to a small rank, and up again."""
 
-    __slots__ = ("cast", "dtype", "grad", "name", "numel", "trainable")
+    __slots__ = ("down", "drops", "narrow", "up")
+
+    def __init__(self, down: Parameter, up: Parameter, narrow: Formula, *, drops: bool) -> None:
+        self.down = down
+        self.up = up
+        #: How many numbers there are between the two.
+        self.narrow = narrow
+        #: Whether something is dropped before them.
+        self.drops = drops
+
+
+class Parameter:
+    """A weight: its own memory is the recipe's; its gradient comes to be here.
+
+    ``packed`` says that it is frozen in 4 bits; ``variable`` holds a tensor that is no weight and
+    wants a gradient all the same.
+    """
+
+    __slots__ = (
+        "adapter",
+        "cast",
+        "dtype",
+        "grad",
+        "name",
+        "numel",
+        "packed",
+        "trainable",
+        "variable",
+    )
     order = "tokens"
 
     def __init__(self, name: str, numel: Formula, dtype: str, *, trainable: bool = True) -> None:
@@ -31,6 +59,9 @@ class Parameter:
         self.numel = numel
         self.dtype = dtype
         self.trainable = trainable
+        self.packed = False
+        self.adapter: Adapter | None = None
+        self.variable: Tensor | None = None
         self.grad: Tensor | None = None
         #: The 16-bit copy that autocast keeps until the forward pass ends.
         self.cast: Tensor | None = None

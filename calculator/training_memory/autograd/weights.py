@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..formula import Formula, product
 from .tensors import Parameter
+
+#: Changes a parameter as it is made: what is frozen, what has an adapter.
+Fitting = Callable[[Parameter], None]
 
 
 class Weights:
     """Parameters by name, all of one dtype, shared by whoever asks for the same name."""
 
-    def __init__(self, dtype: str) -> None:
+    def __init__(self, dtype: str, fit: Fitting | None = None) -> None:
         self.dtype = dtype
+        self.fit = fit
         self._made: dict[str, Parameter] = {}
 
     def __call__(self, name: str, *shape: str | int) -> Parameter:
@@ -20,7 +26,9 @@ class Weights:
     def of(self, name: str, numel: Formula) -> Parameter:
         """The parameter of that name, of so many numbers."""
         if name not in self._made:
-            self._made[name] = Parameter(name, numel, self.dtype)
+            made = self._made[name] = Parameter(name, numel, self.dtype)
+            if self.fit:
+                self.fit(made)
         return self._made[name]
 
     def optional(self, wanted: bool, name: str, *shape: str | int) -> Parameter | None:

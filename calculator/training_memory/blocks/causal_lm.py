@@ -8,6 +8,7 @@ from ..autograd.tensors import Tensor
 from ..autograd.weights import Weights
 from ..structure import Structure
 from . import losses
+from .adapters import fitting
 from .families import FAMILIES
 from .shared import Shared
 
@@ -19,8 +20,9 @@ class CausalLM:
         self.structure = structure
         self.chunks = chunks
         self.family = FAMILIES[structure.family]
-        self.outer = Weights(structure.weights)
-        self.layers = [Weights(structure.weights) for _ in range(layers)]
+        fit = fitting(structure)
+        self.outer = Weights(structure.weights, fit)
+        self.layers = [Weights(structure.weights, fit) for _ in range(layers)]
 
     def forward(self, tape: Tape, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss, and the logits where all of them exist."""

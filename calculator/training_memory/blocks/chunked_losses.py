@@ -111,8 +111,8 @@ def fused(
     rows = op.view(tape, x)
     _targets = next_tokens(tape, structure)  # held by a variable until the loss is there
 
-    def backward(tape: Tape, grads: Grads) -> list[Tensor]:
-        return [kept.pop(0) for _ in range(2)]
+    def backward(tape: Tape, grads: Grads) -> list[Tensor | None]:
+        return [kept.pop(0), kept.pop(0) if head.trainable else None]
 
     node = tape.node("fused_linear_loss", [rows, head], backward)
     tape.gradients_on = False
@@ -126,8 +126,9 @@ COMPUTED = "It is the gradient already, computed while the logits were there."
 
 
 def _forward(tape: Tape, rows: Tensor, head: Parameter, chunks: int) -> tuple[list[Tensor], Tensor]:
-    of_rows = tape.new("gradient of the hidden states", TOKENS, rows.dtype)
-    of_head = tape.new(f"gradient of {head.name}", head.numel, head.dtype)
+    gradients = [tape.new("gradient of the hidden states", TOKENS, rows.dtype)]
+    if head.trainable:
+        gradients.append(tape.new(f"gradient of {head.name}", head.numel, head.dtype))
     losses = tape.new("each token's loss", ROWS, "fp32")
     counted = _counted(tape)
     buffer = None
@@ -136,28 +137,39 @@ def _forward(tape: Tape, rows: Tensor, head: Parameter, chunks: int) -> tuple[li
             buffer = tape.new("logits of a chunk", _size(0, chunks + 1, "V"), rows.dtype)
     for index in range(chunks):
         tape.mark("forward", "chunk", index)
-        _chunk(tape, head, buffer, _size(index, chunks, "V"), _size(index, chunks, "h"))
+        sizes = _size(index, chunks, "V"), _size(index, chunks, "h")
+        _chunk(tape, head, buffer, rows.dtype, *sizes)
     tape.mark("forward", "loss")
     del buffer
     loss = tape.new("loss", ONE, "fp32")
     del losses, counted
-    return [of_rows, of_head], loss
+    return gradients, loss
 
 
 def _chunk(
-    tape: Tape, head: Parameter, buffer: Tensor | None, logits_numel: Formula, rows_numel: Formula
+    tape: Tape,
+    head: Parameter,
+    buffer: Tensor | None,
+    rows_dtype: str,
+    logits_numel: Formula,
+    rows_numel: Formula,
 ) -> None:
     if buffer is not None:
         # Products go to where they belong, but for one that no kernel adds to a total in fp32.
-        if head.dtype == "fp32":
+        if head.trainable and head.dtype == "fp32":
             tape.new(f"gradient of {head.name}, of a chunk", head.numel, "fp32")
         return
-    transposed = tape.new(f"{head.name} transposed, 16-bit copy", head.numel, "bf16")
-    chunk = tape.new("hidden states of a chunk", rows_numel, "bf16")
+    copies = []
+    if head.dtype == "fp32":
+        copies.append(tape.new(f"{head.name} transposed, 16-bit copy", head.numel, "bf16"))
+    if rows_dtype == "fp32":
+        copies.append(tape.new("hidden states of a chunk", rows_numel, "bf16"))
     with tape.as_category(Category.LOGITS):
         logits = tape.new("logits of a chunk", logits_numel, "bf16")
-    del chunk, transposed
-    op.as_used(tape, head)
+    del copies
+    copy = op.as_used(tape, head)
     tape.new("gradient of the hidden states of a chunk", rows_numel, "bf16")
-    tape.new("hidden states of a chunk", rows_numel, "bf16")
+    del copy
+    if head.trainable and rows_dtype == "fp32":
+        tape.new("hidden states of a chunk", rows_numel, "bf16")
     del logits

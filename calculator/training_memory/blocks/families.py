@@ -44,8 +44,17 @@ class Family:
     norm: Callable[[Tape, Tensor, Weights, Structure], Tensor]
 
 
-def _embedded(tape: Tape, ids: Tensor, w: Weights) -> Tensor:
-    return op.embedding(tape, ids, w("embedding", "V", "h"), TOKENS, "embedded tokens")
+def _embedded(
+    tape: Tape, ids: Tensor, w: Weights, structure: Structure, *, scaled: bool = False
+) -> Tensor:
+    x = op.embedding(tape, ids, w("embedding", "V", "h"), TOKENS, "embedded tokens")
+    if scaled:
+        x = op.scale(tape, x, "embedded tokens, scaled")
+    if structure.adapter != "none" and structure.recompute in ("full", "matmuls"):
+        # transformers/modeling_utils.py, enable_input_require_grads: the first checkpoint is to
+        # have an input that wants a gradient, though no weight before it does.
+        tape.leaf(x)
+    return x
 
 
 def _mask(tape: Tape, x: Tensor, structure: Structure) -> Tensor | None:
@@ -53,7 +62,7 @@ def _mask(tape: Tape, x: Tensor, structure: Structure) -> Tensor | None:
 
 
 def _before_llama(tape: Tape, ids: Tensor, w: Weights, structure: Structure) -> Start:
-    x = _embedded(tape, ids, w)
+    x = _embedded(tape, ids, w, structure)
     places = position_ids(tape)
     mask = _mask(tape, x, structure)
     # OLMo 2 leaves its tables in fp32.
@@ -62,7 +71,7 @@ def _before_llama(tape: Tape, ids: Tensor, w: Weights, structure: Structure) -> 
 
 
 def _before_gemma(tape: Tape, ids: Tensor, w: Weights, structure: Structure) -> Start:
-    x = op.scale(tape, _embedded(tape, ids, w), "embedded tokens, scaled")
+    x = _embedded(tape, ids, w, structure, scaled=True)
     places = position_ids(tape)
     # The first layer looks only so far back; of the kinds of layers it is the last in backward.
     mask = _mask(tape, x, structure)
@@ -75,7 +84,7 @@ def _before_gemma(tape: Tape, ids: Tensor, w: Weights, structure: Structure) -> 
 
 
 def _before_gpt2(tape: Tape, ids: Tensor, w: Weights, structure: Structure) -> Start:
-    embedded = _embedded(tape, ids, w)
+    embedded = _embedded(tape, ids, w, structure)
     places = position_ids(tape)
     placed = _placed(tape, places, w, structure)
     x = op.add(tape, embedded, placed, "residual stream")
@@ -90,11 +99,11 @@ def _placed(tape: Tape, places: Tensor, w: Weights, structure: Structure) -> Ten
 
 def _before_plain_llama(tape: Tape, ids: Tensor, w: Weights, structure: Structure) -> Start:
     shared = Shared(None)
-    return Start(_embedded(tape, ids, w), shared, shared)
+    return Start(_embedded(tape, ids, w, structure), shared, shared)
 
 
 def _before_classic_gpt(tape: Tape, ids: Tensor, w: Weights, structure: Structure) -> Start:
-    embedded = _embedded(tape, ids, w)
+    embedded = _embedded(tape, ids, w, structure)
     placed = _placed(tape, tape.new("positions", POSITIONS, "int64"), w, structure)
     x = op.add(tape, embedded, placed, "residual stream")
     del embedded, placed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...formula import Formula
-from ..tape import Tape
+from ..tape import Save, Tape
 from ..tensors import Backward, Grads, Parameter, Tensor
 from .common import ARGUMENT, MASK, MASKED, OUTPUT, PRODUCT, like, only, passed, promoted
 from .views import cast
@@ -72,10 +72,16 @@ def multiply_weight(tape: Tape, x: Tensor, weight: Parameter, name: str) -> Tens
     """``weight * x``, the weight repeated over all rows."""
 
     def backward(tape: Tape, grads: Grads) -> Sequence[Tensor | None]:
-        of_x = like(tape, only(grads), "gradient of a norm's output")
+        of_x = like(tape, only(grads), "gradient of a norm's output") if wants_x else None
+        if not weight.trainable:
+            return None, of_x
         return like(tape, only(grads), f"gradient of {weight.name}, of each row"), of_x
 
-    node = tape.node("mul", [weight, x], backward, [(weight, PRODUCT), (x, PRODUCT)])
+    wants_x = x.edge is not None
+    saves: list[Save] = [(weight, PRODUCT)] if wants_x else []
+    if weight.trainable:
+        saves.append((x, PRODUCT))
+    node = tape.node("mul", [weight, x], backward, saves)
     z = like(tape, x, name, promoted(x.dtype, weight.dtype))
     tape.attach(node, z)
     return z

@@ -8,6 +8,7 @@ from ...formula import Formula
 from ..memory import WORKING
 from ..tape import Save, Tape
 from ..tensors import Grads, Parameter, Tensor
+from . import adapters
 from .common import INPUT, PRODUCT, RUNS, WEIGHT_COPY, like, only
 from .views import cast
 
@@ -20,10 +21,17 @@ def as_used(tape: Tape, weight: Parameter) -> Parameter | Tensor:
     def backward(tape: Tape, grads: Grads) -> tuple[Tensor]:
         return (like(tape, only(grads), f"gradient of {weight.name}, cast", weight.dtype),)
 
+    def copied() -> Tensor:
+        with tape.as_category(WORKING):
+            return tape.new(f"{weight.name}, 16-bit copy", weight.numel, "bf16")
+
+    if not weight.trainable:
+        # Autocast remembers copies of what wants a gradient alone (autocast_mode.cpp, cached_cast).
+        return copied()
+
     def make() -> Tensor:
         node = tape.node("to", [weight], backward)
-        with tape.as_category(WORKING):
-            copy = tape.new(f"{weight.name}, 16-bit copy", weight.numel, "bf16")
+        copy = copied()
         tape.attach(node, copy)
         return copy
 
@@ -38,15 +46,28 @@ def linear(
     name: str,
     bias: Parameter | None = None,
 ) -> Tensor:
-    """``F.linear``: saves its input, and under autocast its 16-bit copy of the weight."""
-    return _product(tape, x, weight, numel, name, bias)
+    """``F.linear``: saves its input, and under autocast its 16-bit copy of the weight.
+
+    Where the weight has an adapter, with what that adds.
+    """
+
+    def product() -> Tensor:
+        if weight.packed:
+            return adapters.unpacked_product(tape, x, weight, numel, name, bias)
+        return _product(tape, x, weight, numel, name, bias)
+
+    return adapters.adapted(tape, x, product, weight, numel) if weight.adapter else product()
 
 
 def affine(
     tape: Tape, x: Tensor, weight: Parameter, numel: Formula, name: str, bias: Parameter
 ) -> Tensor:
     """``torch.addmm``, as GPT-2's Conv1D calls it: the same, with the bias cast first."""
-    return _product(tape, x, weight, numel, name, bias, bias_first=True)
+
+    def product() -> Tensor:
+        return _product(tape, x, weight, numel, name, bias, bias_first=True)
+
+    return adapters.adapted(tape, x, product, weight, numel) if weight.adapter else product()
 
 
 def _product(
@@ -106,12 +127,18 @@ def matmul(
     dtype = x.dtype
     second_order = "features" if transposed else "heads"
     sizes = (x.numel, y.numel)
+    wants = (x.edge is not None, y.edge is not None)
 
     def backward(tape: Tape, grads: Grads) -> Sequence[Tensor | None]:
-        second = tape.new(f"gradient of {name}'s second factor", sizes[1], dtype, second_order)
-        return tape.new(f"gradient of {name}'s first factor", sizes[0], dtype, "heads"), second
+        first = second = None
+        if wants[1]:
+            second = tape.new(f"gradient of {name}'s second factor", sizes[1], dtype, second_order)
+        if wants[0]:
+            first = tape.new(f"gradient of {name}'s first factor", sizes[0], dtype, "heads")
+        return first, second
 
-    node = tape.node("bmm", [x, y], backward, [(x, PRODUCT), (y, PRODUCT)])
+    saves = [(one, PRODUCT) for one, wanted in ((x, wants[1]), (y, wants[0])) if wanted]
+    node = tape.node("bmm", [x, y], backward, saves)
     z = tape.new(name, numel, dtype, "heads")
     tape.attach(node, z)
     return z

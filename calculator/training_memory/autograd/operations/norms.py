@@ -36,6 +36,12 @@ def rms_norm(tape: Tape, x: Tensor, weight: Parameter, rows: Formula) -> Tensor:
     return _fused(tape, x, [weight], rows, ("inverse root",))
 
 
+def _in_fp32(tape: Tape, weight: Parameter | Tensor) -> Parameter | Tensor:
+    if weight.dtype == "fp32":
+        return weight
+    return tape.new("norm's weight in fp32", weight.numel, "fp32")
+
+
 def _fused(
     tape: Tape,
     x: Tensor,
@@ -43,19 +49,25 @@ def _fused(
     rows: Formula,
     spread_names: Sequence[str],
 ) -> Tensor:
+    used: list[Parameter | Tensor] = [one for one in parameters if one]
     if tape.autocast:
+        # From the last argument to the first; copies of 16-bit weights, which are frozen here.
+        copies = [_in_fp32(tape, one) for one in reversed(used)]
+        used = copies[::-1]
         x = cast(tape, x, "fp32", "norm input")
 
     def backward(tape: Tape, grads: Grads) -> Sequence[Tensor | None]:
         return [
             like(tape, only(grads), "gradient of a norm's input"),
             *(
-                tape.new(f"gradient of {one.name}", one.numel, one.dtype) if one else None
+                tape.new(f"gradient of {one.name}", one.numel, one.dtype)
+                if one and one.trainable
+                else None
                 for one in parameters
             ),
         ]
 
-    kept = [(one, NORM) for one in parameters if one]
+    kept = [(one, NORM) for one in used]
     node = tape.node("norm", [x, *parameters], backward, [(x, NORM), *kept])
     z = like(tape, x, "norm output")
     spread = [tape.new(f"norm's {name}", rows, "fp32") for name in spread_names]

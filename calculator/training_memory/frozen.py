@@ -1,0 +1,63 @@
+"""What frozen weights take: in 16 or 32 bits, or in 4 with their scales, as bitsandbytes has them.
+
+bitsandbytes 0.50, functional.py: quantize_4bit, quantize_blockwise. Blocks of 64 numbers share a
+scale; with double quantisation the scales are in 8 bits, and blocks of 256 of them share one in 32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from .autograd.memory import ITEM_BYTES
+from .layouts import Layout, Weight, bytes_of
+from .recorded import rounded
+from .tuning import LINEAR, Adapter, Tuning
+
+_BLOCK, _BLOCK_OF_SCALES = 64, 256
+#: Each tensor's own tables, in fp32: what its 16 codes and its scales' 256 codes stand for, and
+#: the mean of the scales, which is taken from them before they are quantised.
+_TABLES = (16, 256, 1)
+
+
+def frozen(layout: Layout, tuning: Tuning) -> Iterator[tuple[str, int, str]]:
+    """(name, bytes, why) of each kind of what is frozen."""
+    item_bytes = ITEM_BYTES[tuning.frozen_dtype]
+    if tuning.adapter is not Adapter.QLORA:
+        yield "frozen weights", bytes_of(layout, item_bytes), READ
+        return
+    packed = [weight for weight in layout.layer if weight.name in LINEAR]
+    yield "frozen weights in 4 bits", _all(layout, packed, _codes), READ
+    yield "scales of the weights in 4 bits", _all(layout, packed, _scales), SCALED
+    rest = Layout(
+        first=layout.first,
+        layer=tuple(weight for weight in layout.layer if not _by_packed(weight)),
+        last=layout.last,
+        layers=layout.layers,
+    )
+    # Linear4bit turns its bias into the dtype that it computes in.
+    biases = [weight for weight in layout.layer if _by_packed(weight) and weight not in packed]
+    more = layout.layers * sum(rounded(2 * weight.numel) for weight in biases)
+    yield f"frozen weights in {8 * item_bytes} bits", bytes_of(rest, item_bytes) + more, READ
+
+
+def _by_packed(weight: Weight) -> bool:
+    """Whether it is a weight in 4 bits, or its bias."""
+    return weight.name.removesuffix(" bias") in LINEAR
+
+
+def _all(layout: Layout, packed: list[Weight], size: Callable[[Weight], int]) -> int:
+    return layout.layers * sum(size(weight) for weight in packed)
+
+
+def _codes(weight: Weight) -> int:
+    return rounded(-(-weight.numel // 2))
+
+
+def _scales(weight: Weight) -> int:
+    scales = -(-weight.numel // _BLOCK)
+    tables = sum(rounded(4 * entries) for entries in _TABLES)
+    return rounded(scales) + rounded(4 * -(-scales // _BLOCK_OF_SCALES)) + tables
+
+
+READ = "Every product with a weight reads it; none of it is trained."
+SCALED = "A block of 64 numbers in 4 bits has a scale of its own, and 256 of these one as well."

@@ -25,6 +25,26 @@ DATA = Path(__file__).parent / "calculator" / "data"
 
 Row = Mapping[str, Any]
 
+#: What a trace calls a precision, and the recipe that it is.
+RECIPES = {
+    "fp32": "fp32-adam",
+    "autocast": "autocast-adam",
+    "bf16": "bf16-adam",
+    "master": "mixed-adam",
+    "master-fp32-grad": "mixed-adam-fp32-grad",
+}
+#: An optimizer of the traces, and AdamW's kernel.
+OPTIMIZERS = {
+    "adamw-fused": ("adamw", "fused"),
+    "adamw-foreach": ("adamw", "foreach"),
+    "adamw-forloop": ("adamw", "forloop"),
+    "sgd-momentum": ("sgd-momentum", None),
+    "adafactor": ("adafactor", None),
+    "adafactor-hf": ("adafactor-hf", None),
+    "muon": ("muon", None),
+    "adamw-8bit": ("adamw-8bit", None),
+}
+
 
 def rows_of(name: str) -> list[dict[str, str]]:
     """The rows of one of the recorded tables."""

@@ -7,10 +7,10 @@ address carries it: ``model=llama-7b&sequence=4096&hidden=8192``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl, urlencode
 
-from . import catalog, switches
+from . import catalog, recipe, switches, tuning
 from .errors import InputError, InputErrors
 from .implementations import Implementation
 from .model import SHAPE_FIELDS, checked
@@ -72,7 +72,7 @@ def request(state: State) -> dict[str, object]:
     }
     if fields.get("gpu") == _NO_GPU:
         fields["gpu"] = None
-    for name in switches.USUAL:
+    for name in (*switches.USUAL, *tuning.USUAL):
         if fields.get(name) == "":
             fields[name] = DEFAULTS[name]
     return {**fields, "shape": {name: state[name] for name in SHAPE_FIELDS if name in state}}
@@ -94,7 +94,27 @@ def changed(state: State, changes: Mapping[str, object]) -> dict[str, object]:
     after.update(rest)
     if rest.get("implementation") == Implementation.PAPER:
         # The textbook has none of the switches, so they go with what had them.
-        after = {name: value for name, value in after.items() if name not in switches.USUAL}
+        after = _without(after, (*switches.USUAL, *tuning.USUAL))
+    if "adapter" in rest:
+        after = _with_adapter(after, rest["adapter"])
+    return after
+
+
+def _without(state: State, names: Iterable[str]) -> dict[str, object]:
+    gone = set(names)
+    return {name: value for name, value in state.items() if name not in gone}
+
+
+def _with_adapter(state: State, adapter: object) -> dict[str, object]:
+    """The state with an adapter's way of running and a recipe that adapters have, or with none."""
+    if adapter == "none":
+        return _without(state, tuning.USUAL)
+    after = dict(state)
+    if after.get("implementation", DEFAULTS["implementation"]) != Implementation.HUGGINGFACE:
+        after["implementation"] = str(Implementation.HUGGINGFACE)
+    known = recipe.RECIPES.get(str(after.get("recipe", DEFAULTS["recipe"])))
+    if known is None or known.precision.startswith("master"):
+        after["recipe"] = recipe.AUTOCAST_ADAM.id
     return after
 
 

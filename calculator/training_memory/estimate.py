@@ -8,6 +8,7 @@ from .categories import STATES, Category
 from .events import Group, place
 from .omitted import omitted
 from .rank import Rank, ranks
+from .recorded_step import trained_parameters
 from .records import dataclass
 from .run import Run
 from .step import step
@@ -95,6 +96,11 @@ class Estimate:
         return self.run.model.parameters.total
 
     @property
+    def trained_parameters(self) -> int:
+        """How many are trained: all of them, or the adapters'."""
+        return trained_parameters(self.run)
+
+    @property
     def capacity_bytes(self) -> int | None:
         """What the run's GPU holds; None where no GPU was named."""
         return self.run.gpu.memory_bytes if self.run.gpu else None
@@ -119,6 +125,7 @@ class Estimate:
             "totals": _named(self.worst.totals),
             "states_bytes": self.worst.states_bytes,
             "parameters": self.parameters,
+            "trained_parameters": self.trained_parameters,
             "gpus": self.run.layout.gpus,
             "rank": self.worst.rank.label,
             "ranks": [rank.to_json() for rank in self.ranks],

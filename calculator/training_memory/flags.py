@@ -11,7 +11,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from . import recipe
+from . import recipe, tuning
 from .blocks.ledger import Recompute
 from .catalog import models
 from .errors import InputError, nearest
@@ -20,6 +20,7 @@ from .model import SHAPE_FIELDS, Model
 from .render.table import wrapped
 from .run import DEFAULTS
 from .switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
+from .tuning import Adapter, Dtype, Targets
 
 _LEAST_WIDTH = 60
 
@@ -40,6 +41,12 @@ RUN_HELP = {
     "mlp": ("NAME", f"the same, activation and gate by one kernel or several: {', '.join(Fusion)}"),
     "norm_kernel": ("NAME", f"the same, RMSNorm by one kernel or several: {', '.join(Fusion)}"),
     "dropout": ("on|off", "the same: whether the model's dropouts drop anything"),
+    "adapter": ("NAME", f"what is trained in place of all weights: {', '.join(Adapter)}"),
+    "adapter_rank": ("N", "rank of the adapters"),
+    "adapter_targets": ("NAME", f"products that get one: {', '.join(Targets)}"),
+    "adapter_dtype": ("NAME", f"dtype of the adapters: {', '.join(Dtype)}"),
+    "adapter_dropout": ("", "something is dropped of what goes into the adapters"),
+    "frozen_dtype": ("NAME", "dtype of what is frozen, with qlora of what is not in 4 bits"),
     "data": ("N", "replicas of the model: data parallelism"),
     "zero": (
         "STAGE",
@@ -50,6 +57,7 @@ RUN_HELP = {
     "pipeline": ("N", "pipeline stages that share the stack of layers"),
     "gpu": ("ID", "the GPU to fit into (see training-memory gpus), or none"),
 }
+_TUNING = tuple(tuning.USUAL)
 _SPLITTING = ("data", "zero", "tensor", "sequence_parallel", "pipeline")
 
 #: Of each field of a shape: what is said of it in the help.
@@ -190,12 +198,13 @@ def run_parser(command: str, *, description: str, epilog: str, takes: Sequence[s
         "--run", metavar="FILE", help="a run, or an estimate, as JSON; flags change it (- as above)"
     )
     run = parser.add_argument_group("the run")
+    tuned = parser.add_argument_group("fine-tuning")
     splitting = parser.add_argument_group("splitting over GPUs")
     for field in DEFAULTS:
         if field not in ("model", "shape"):
             metavar, said = RUN_HELP.get(field, ("VALUE", field.replace("_", " ")))
             _add(
-                splitting if field in _SPLITTING else run,
+                splitting if field in _SPLITTING else tuned if field in _TUNING else run,
                 field,
                 metavar=metavar,
                 said=f"{said} (usually {_usual(field)})",

@@ -22,6 +22,8 @@ def recorded_parts(run: Run, category: Category, total_bytes: int) -> Parts:
     What is not a multiple of a ledger's rows (what the allocator rounds up, what passes by, what is
     around the layers) stands in it as a number of bytes.
     """
+    if category in STATES and not run.tuning.trains_all:
+        return as_formula(total_bytes), None, 1, tuple(_states(run, category))
     if category in STATES:
         # So many bytes a parameter, and what the allocator rounds up.
         each = total_bytes // run.model.parameters.total

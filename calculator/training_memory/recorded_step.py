@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from .categories import CATEGORIES, Category
 from .events import Counter, Event, Group, Node, Phase, Repeat
 from .held import Held, held
+from .layouts import layout_of, trained
 from .recorded import Sized, sizes_of
 from .recording import recording_of
 from .run import Run
@@ -33,6 +34,7 @@ def structure(run: Run) -> Structure:
         recompute=str(run.recompute),
         loss=str(run.switches.loss),
         hold_logits=run.switches.hold_logits,
+        tuning=run.tuning,
         mlp=run.switches.mlp,
         norm=run.switches.norm_kernel,
         dropout=run.switches.dropout,
@@ -42,7 +44,11 @@ def structure(run: Run) -> Structure:
 def values(run: Run) -> Mapping[str, int]:
     """The run's numbers under the symbols of its recording."""
     return values_of(
-        run.model, sequence=run.sequence, micro_batch=run.micro_batch, loss=str(run.switches.loss)
+        run.model,
+        sequence=run.sequence,
+        micro_batch=run.micro_batch,
+        loss=str(run.switches.loss),
+        tuning=run.tuning,
     )
 
 
@@ -76,7 +82,15 @@ def held_rows(run: Run) -> tuple[Held, ...]:
         implementation=str(run.implementation),
         precision=run.recipe.precision,
         optimizer=optimizer_id(run),
+        tuning=run.tuning,
     )
+
+
+def trained_parameters(run: Run) -> int:
+    """How many parameters are trained: the model's, or the adapters'."""
+    if run.tuning.trains_all:
+        return run.model.parameters.total
+    return trained(layout_of(run.model, str(run.implementation)), run.tuning).parameters
 
 
 def recorded_step(run: Run) -> Group:
@@ -131,6 +145,7 @@ def _optimizer(run: Run, remains: Mapping[Category, int]) -> list[Node]:
         precision=run.recipe.precision,
         optimizer=optimizer_id(run),
         clip=run.switches.clip,
+        tuning=run.tuning,
     )
     return [stepping, *(_goes(category, size) for category, size in remains.items() if size)]
 

@@ -1,7 +1,7 @@
 """A run: everything that decides how much memory one training step takes. JSON in and out.
 
 Fields that belong together are a small record of their own, which says how each is read and what
-it usually is: :mod:`.switches`, :mod:`.layout`. In JSON all are of one level.
+it usually is: :mod:`.switches`, :mod:`.tuning`, :mod:`.layout`. In JSON all are of one level.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
-from . import catalog, gpus, layout, recipe, switches
+from . import catalog, gpus, layout, recipe, switches, tuning
 from .blocks.ledger import Recompute
 from .errors import InputError, InputErrors, nearest
 from .gpus import Gpu
@@ -21,6 +21,7 @@ from .recipe import Recipe
 from .records import dataclass, field, fields
 from .structure import family_of
 from .switches import Switches
+from .tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class Run:
     recompute: Recompute
     implementation: Implementation
     switches: Switches
+    tuning: Tuning
     layout: Layout
     gpu: Gpu | None
     shape: Mapping[str, object] = field(default_factory=dict, compare=False)
@@ -66,12 +68,13 @@ class Run:
             "implementation": str(self.implementation),
             # The textbook has no switches.
             **(switches.USUAL if textbook else _plain(self.switches)),
+            **(tuning.USUAL if self.tuning.trains_all else _plain(self.tuning)),
             **_plain(self.layout),
             "gpu": self.gpu.id if self.gpu else None,
         }
 
 
-def _plain(record: Switches | Layout) -> dict[str, object]:
+def _plain(record: Switches | Tuning | Layout) -> dict[str, object]:
     """A record's fields as JSON has them."""
     values = {item.name: getattr(record, item.name) for item in fields(type(record))}
     return {
@@ -90,6 +93,7 @@ DEFAULTS: Mapping[str, object] = {
     "recompute": "none",
     "implementation": "paper",
     **switches.USUAL,
+    **tuning.USUAL,
     **layout.USUAL,
     "gpu": gpus.DEFAULT,
 }
@@ -112,6 +116,7 @@ def _read(request: Mapping[str, object]) -> Run:
     a_way = a_choice(Implementation)
     implementation = reading.field("implementation", a_way, Implementation.PAPER)
     the_switches = switches.read(reading, implementation)
+    the_tuning = tuning.read(reading, the_recipe)
     gpu = reading.field("gpu", _gpu, None)
     if model is None or reading.errors:
         raise InputErrors(reading.errors)
@@ -124,6 +129,7 @@ def _read(request: Mapping[str, object]) -> Run:
         recompute=recompute,
         implementation=implementation,
         switches=the_switches,
+        tuning=the_tuning,
         layout=the_layout,
         gpu=gpu,
         shape=shape,
@@ -149,6 +155,10 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
     """What cannot go together in a run whose every field could be."""
     yield from _too_long(run.model, run.sequence)
     yield from layout.impossible(run.layout, run.model, run.sequence)
+    if run.tuning.trains_all:
+        yield from tuning.idle(reading)
+    else:
+        yield from tuning.refused(run.tuning, run.recipe, run.model, str(run.implementation))
     if run.implementation is Implementation.PAPER:
         yield from switches.of_the_textbook(reading)
         if run.recompute is Recompute.MATMULS:

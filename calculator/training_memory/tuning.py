@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from .errors import InputError
+from .model import Model
 from .reading import Reading, a_choice, a_count, a_flag
 from .recipe import Recipe
 from .records import dataclass
@@ -82,10 +83,11 @@ def targeted(name: str, targets: str) -> bool:
     """Whether a weight has an adapter beside it."""
     return name in (QUERY_VALUE if targets == "query-value" else LINEAR)
 
+
 #: As a request has them that says nothing; None is what the recipe means.
 USUAL: Mapping[str, object] = {
     "adapter": "none",
-    "adapter_rank": None,
+    "adapter_rank": FULL.adapter_rank,
     "adapter_targets": None,
     "adapter_dtype": None,
     "adapter_dropout": False,
@@ -105,9 +107,41 @@ def read(reading: Reading, recipe: Recipe) -> Tuning:
     frozen = Dtype.FP32 if recipe.precision == "fp32" else Dtype.BF16
     return Tuning(
         adapter=reading.field("adapter", a_choice(Adapter), Adapter.NONE),
-        adapter_rank=reading.switch("adapter_rank", a_count(most=_MOST_RANK), FULL.adapter_rank),
+        adapter_rank=reading.field("adapter_rank", a_count(most=_MOST_RANK), FULL.adapter_rank),
         adapter_targets=reading.switch("adapter_targets", a_choice(Targets), FULL.adapter_targets),
         adapter_dtype=reading.switch("adapter_dtype", a_choice(Dtype), dtype),
         adapter_dropout=reading.field("adapter_dropout", a_flag, False),
         frozen_dtype=reading.switch("frozen_dtype", a_choice(Dtype), frozen),
     )
+
+
+def idle(reading: Reading) -> Iterator[InputError]:
+    """Whatever is said of adapters although there are none."""
+    for name, usual in USUAL.items():
+        value = reading.value(name)
+        if name != "adapter" and str(value).lower() not in (str(usual).lower(), "off", "no"):
+            allowed = "every weight is trained, so this says nothing; set adapter to lora or qlora"
+            yield InputError(name, value, allowed)
+
+
+def refused(
+    tuning: Tuning, recipe: Recipe, model: Model, implementation: str
+) -> Iterator[InputError]:
+    """What adapters do not go with."""
+    adapter = str(tuning.adapter)
+    if implementation != "huggingface":
+        allowed = f"none with the implementation {implementation}; the adapters here are PEFT's, "
+        yield InputError("adapter", adapter, allowed + "so set implementation to huggingface")
+        return
+    if model.experts:
+        allowed = "none for a mixture of experts: what PEFT does with its experts is not followed"
+        yield InputError("adapter", adapter, allowed)
+    elif model.family == "gpt" and tuning.adapter is Adapter.QLORA:
+        allowed = "none or lora for GPT-2, whose matrices lie the other way: that is not followed"
+        yield InputError("adapter", adapter, allowed)
+    if recipe.precision.startswith("master"):
+        allowed = (
+            "with adapters autocast-adam, bf16-adam or fp32-adam: PEFT keeps no second copy of "
+            "what it trains"
+        )
+        yield InputError("recipe", recipe.id, allowed)

@@ -1,4 +1,4 @@
-"""Adapters on a model of transformers: PEFT's LoRA, on 16-bit, 32-bit or bitsandbytes' 4-bit weights."""
+"""PEFT's LoRA on a model of transformers, its weights in 16, 32 or bitsandbytes' 4 bits."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class UnavailableError(RuntimeError):
 
 def missing() -> str:
     """What tracing needs and this machine lacks, or the empty text."""
-    for package in ("torch", "transformers", "bitsandbytes"):
+    for package in ("torch", "transformers", "bitsandbytes", "peft"):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed"
     if not library_path().exists() and _compiler() is None:

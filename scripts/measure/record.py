@@ -19,12 +19,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import blocks, fake_cuda, matrix, tables
+from . import blocks, fake_cuda, matrix, tables, tuned
 from .case import Case
 
-PACKAGES = ("torch", "transformers", "bitsandbytes")
+PACKAGES = ("torch", "transformers", "bitsandbytes", "peft")
 #: What can be changed without changing what is measured, for all and for each kind.
-NOT_MEASURING = {"record.py", "tables.py", "matrix.py", "blocks.py", "trace.py", "oplog.py"}
+NOT_MEASURING = {
+    "record.py",
+    "tables.py",
+    "matrix.py",
+    "blocks.py",
+    "trace.py",
+    "oplog.py",
+    "tuned.py",
+}
 NOT_FOR = {"block": {"real.py"}, "step": {"real.py", "saved.py"}, "real": {"saved.py"}}
 
 
@@ -101,7 +109,7 @@ def record_steps(cache: Cache) -> None:
         steps.append(
             {
                 **case.to_row(),
-                **found["totals"],
+                **{name: size for name, size in found["totals"].items() if name != "trained"},
                 "step": step,
                 "peak_bytes": highest["bytes"],
                 "peak_phase": highest["phase"],
@@ -110,6 +118,20 @@ def record_steps(cache: Cache) -> None:
         peaks += [{**peak, "step": step} for peak in found["peaks"]]
     tables.write(tables.STEPS, steps)
     tables.write(tables.PEAKS, peaks)
+
+
+def record_adapters(cache: Cache) -> None:
+    """Trace every step with adapters and write their table."""
+    rows = []
+    for number, case in enumerate(_shown(list(tuned.cases())), start=1):
+        found, _ = cache.get("step", case, partial(_step, case))
+        peaks = {f"{peak['phase']}_peak_bytes": peak["bytes"] for peak in found["peaks"]}
+        rows.append({**_adapted(case), **found["totals"], **peaks, "step": f"A{number:03}"})
+    tables.write(tables.ADAPTED, rows)
+
+
+def _adapted(case: Case) -> dict[str, str]:
+    return {k: v for k, v in case.to_row().items() if k in tables.ADAPTED_COLUMNS}
 
 
 def _block(case: Case) -> list[dict[str, Any]]:
@@ -149,6 +171,7 @@ def _step(case: Case) -> dict[str, Any]:
         )
     totals = {
         "parameters": found.parameters,
+        "trained": found.trainable,
         "persistent_bytes": found.persistent,
         "after_forward_bytes": found.after_forward,
         "after_backward_bytes": found.after_backward,
@@ -200,6 +223,7 @@ def write_versions(kinds: Iterable[str]) -> None:
 KINDS: dict[str, Callable[[Cache], None]] = {
     "blocks": record_blocks,
     "steps": record_steps,
+    "adapters": record_adapters,
     "real": record_real,
 }
 
@@ -215,7 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
     if why := fake_cuda.missing():
         print(
             f"Nothing can be measured here: {why}. In an environment of its own:\n"
-            "  pip install torch transformers bitsandbytes",
+            "  pip install torch transformers bitsandbytes peft",
             file=sys.stderr,
         )
         return 2

@@ -90,6 +90,25 @@ PEAK_COLUMNS = (
 ``with_workspace_bytes`` is the phase's peak when what the flash kernel allocates inside itself
 counts as well, as it does on a GPU."""
 
+ADAPTED = "adapter-steps.csv"
+ADAPTED_COLUMNS = (
+    "step",
+    *CASE_COLUMNS,
+    "adapter",
+    "adapter_rank",
+    "adapter_targets",
+    "adapter_dtype",
+    "adapter_dropout",
+    "frozen_dtype",
+    "parameters",
+    "trained",
+    "persistent_bytes",
+    "after_forward_bytes",
+    "after_backward_bytes",
+    *(f"{phase}_peak_bytes" for phase in ("forward", "backward", "clip", "step")),
+)
+"""A row for each training step with adapters; a weight in 4 bits counts as half a parameter."""
+
 REAL = "real-steps.csv"
 REAL_COLUMNS = (
     "step",
@@ -106,6 +125,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     TENSORS: TENSOR_COLUMNS,
     STEPS: STEP_COLUMNS,
     PEAKS: PEAK_COLUMNS,
+    ADAPTED: ADAPTED_COLUMNS,
     REAL: REAL_COLUMNS,
 }
 

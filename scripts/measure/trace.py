@@ -61,7 +61,10 @@ def main(arguments: list[str] | None = None) -> int:
             found = trace(case, log=OperationLog(file))
     else:
         found = trace(case)
-    print(f"{case.model}: {found.parameters:,} parameters, {found.trainable:,} trained, PyTorch {torch.__version__}")
+    print(
+        f"{case.model}: {found.parameters:,} parameters, {found.trainable:,} trained, "
+        f"PyTorch {torch.__version__}"
+    )
     print(f"held between steps   {found.persistent:>20,} bytes")
     print(f"after forward        {found.after_forward:>20,} bytes")
     print(f"after backward       {found.after_backward:>20,} bytes")

@@ -159,3 +159,21 @@ def test_a_control_offers_only_what_a_run_takes(field):
                 error for error in refused({field.name: value}) if "allowed: " in error.allowed
             ]
             assert field.name not in [error.field for error in unknown]
+
+
+def test_an_adapter_brings_an_implementation_and_a_recipe_that_have_it():
+    state = controls.changed({}, {"adapter": "qlora"})
+    run = controls.read(state)
+    assert str(run.tuning.adapter) == "qlora"
+    assert str(run.implementation) == "huggingface"
+    assert run.recipe.precision == "autocast"
+    kept = controls.changed(controls.parse("recipe=bf16-adam"), {"adapter": "lora"})
+    assert controls.read(kept).recipe.precision == "bf16"
+
+
+def test_what_is_said_of_adapters_goes_with_them():
+    state = controls.changed({}, {"adapter": "lora"})
+    state = controls.changed(state, {"adapter_rank": 64, "adapter_dtype": ""})
+    assert controls.read(state).tuning.adapter_rank == 64
+    assert "adapter_rank" not in controls.changed(state, {"adapter": "none"})
+    assert "adapter" not in controls.changed(state, {"implementation": "paper"})

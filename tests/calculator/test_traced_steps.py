@@ -8,28 +8,11 @@ from typing import Any
 
 import pytest
 
+from traced import OPTIMIZERS, RECIPES
 from training_memory.estimate import estimate
 from training_memory.run import Run
 
 TRACES = Path(__file__).parents[2] / "docs" / "data" / "traces"
-RECIPES = {
-    "fp32": "fp32-adam",
-    "autocast": "autocast-adam",
-    "bf16": "bf16-adam",
-    "master": "mixed-adam",
-    "master-fp32-grad": "mixed-adam-fp32-grad",
-}
-#: An optimizer of the traces, and AdamW's kernel.
-OPTIMIZERS = {
-    "adamw-fused": ("adamw", "fused"),
-    "adamw-foreach": ("adamw", "foreach"),
-    "adamw-forloop": ("adamw", "forloop"),
-    "sgd-momentum": ("sgd-momentum", None),
-    "adafactor": ("adafactor", None),
-    "adafactor-hf": ("adafactor-hf", None),
-    "muon": ("muon", None),
-    "adamw-8bit": ("adamw-8bit", None),
-}
 BAR = 0.005
 
 

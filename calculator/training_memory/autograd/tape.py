@@ -175,7 +175,7 @@ RESULT_KEPT = "It is kept, so that the second run need not compute it."
 
 
 def _as_input(tensor: Tensor, wants: bool) -> Tensor:
-    """An argument of a second run: it wants a gradient if it did, so that all is saved as before."""
+    """An argument of a second run: it wants a gradient if it did, so that as much is saved."""
     again = tensor.detached()
     if wants:
         again.edge = Parameter("argument", tensor.numel, tensor.dtype)

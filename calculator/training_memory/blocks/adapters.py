@@ -1,4 +1,4 @@
-"""Which weights of a family have adapters or are in 4 bits, by the names that its code gives them."""
+"""Which weights of a family have adapters or are in 4 bits, by the names in its code."""
 
 from __future__ import annotations
 

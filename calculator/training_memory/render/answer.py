@@ -8,6 +8,7 @@ from ..implementations import Implementation
 from ..layout import Layout
 from ..run import Run
 from ..switches import Optimizer
+from ..tuning import Adapter
 from ..units import ratio, show_bytes
 
 #: What a run does about recomputation, in words that follow its model and batch.
@@ -26,6 +27,9 @@ INSTEAD_OF_ADAM = {
     Optimizer.MUON: "Muon",
     Optimizer.ADAMW_8BIT: "8-bit Adam",
 }
+
+#: What stands for adapters.
+ADAPTED = {Adapter.LORA: "LoRA", Adapter.QLORA: "QLoRA"}
 
 #: Whose step it is, where it is not the textbook's.
 BY = {
@@ -62,6 +66,13 @@ def _sequences(run: Run) -> str:
     return f"{each} in each of {run.micro_batches:,} micro-batches"
 
 
+def _adapters(run: Run) -> str:
+    tuning = run.tuning
+    if tuning.trains_all:
+        return ""
+    return f"{ADAPTED[tuning.adapter]} of rank {tuning.adapter_rank:,}, "
+
+
 def trained_with(run: Run) -> str:
     """The recipe by name, with the optimizer that takes the place of its Adam."""
     return run.recipe.name.replace("Adam", INSTEAD_OF_ADAM.get(run.switches.optimizer, "Adam"))
@@ -72,7 +83,7 @@ def described(run: Run) -> str:
     changed = " with another shape" if label(run) != run.model.name else ""
     return (
         f"{run.model.name}{changed} at {run.sequence:,} tokens, {_sequences(run)}, "
-        f"{trained_with(run)}, {RECOMPUTED[run.recompute]}{BY[run.implementation]}"
+        f"{_adapters(run)}{trained_with(run)}, {RECOMPUTED[run.recompute]}{BY[run.implementation]}"
     )
 
 

@@ -11,6 +11,7 @@ from ..implementations import Implementation
 from ..model import Activation, Norm, QkNorm
 from ..records import dataclass
 from ..switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
+from ..tuning import Adapter, Dtype, Targets
 
 
 class Kind(StrEnum):
@@ -31,6 +32,7 @@ class Place(StrEnum):
     LATENT = "latent"
     SPLIT = "split"
     IMPLEMENTATION = "implementation"
+    TUNING = "tuning"
 
 
 #: What a choice offers: under each heading ("" for none) the values with their labels.
@@ -154,7 +156,7 @@ def _flag(name: str, label: str, place: Place, meaning: str) -> Field:
 
 _FUSION: Mapping[str, str] = {Fusion.FUSED: "One kernel", Fusion.UNFUSED: "Each by itself"}
 
-FIELDS: tuple[Field, ...] = (
+_GENERAL: tuple[Field, ...] = (
     _choice(
         "model",
         "Model",
@@ -486,6 +488,64 @@ FIELDS: tuple[Field, ...] = (
         lambda: {"": (("", "Its own"), ("true", "On"), ("false", "Off"))},
     ),
 )
+
+#: How much of the model is trained.
+TUNING: tuple[Field, ...] = (
+    _choice(
+        "adapter",
+        "What is trained",
+        Place.TUNING,
+        "All weights; or LoRA: two thin matrices beside each frozen product, so that gradients and "
+        "optimizer states are the adapters' alone; or QLoRA: the same beside weights in 4 bits "
+        "(nf4, double quantisation), of which each product makes a 16-bit copy for a moment. Of "
+        "Hugging Face's models.",
+        _of(Adapter, {Adapter.NONE: "All weights", Adapter.LORA: "LoRA", Adapter.QLORA: "QLoRA"}),
+    ),
+    _number(
+        "adapter_rank",
+        "Rank",
+        Place.TUNING,
+        "The width between an adapter's two matrices: what is trained grows with it, activations "
+        "hardly do.",
+        "R",
+    ),
+    _choice(
+        "adapter_targets",
+        "Adapted products",
+        Place.TUNING,
+        "Every product keeps its input where its adapter is trained: with queries and values alone "
+        "far fewer activations are kept than with all of a layer's products.",
+        _switch(
+            Targets,
+            {Targets.QUERY_VALUE: "Queries and values", Targets.ALL_LINEAR: "All of a layer's"},
+        ),
+    ),
+    _choice(
+        "adapter_dtype",
+        "Adapters' format",
+        Place.TUNING,
+        "PEFT keeps adapters in 32 bits beside 16-bit weights unless told otherwise; the input of "
+        "each is then copied to 32 bits for a moment, or for good where no autocast runs.",
+        _switch(Dtype, {Dtype.BF16: "BF16", Dtype.FP32: "FP32"}),
+    ),
+    _choice(
+        "frozen_dtype",
+        "Frozen weights' format",
+        Place.TUNING,
+        "With LoRA the format of all frozen weights; with QLoRA that of norms, embedding and head, "
+        "which prepare_model_for_kbit_training puts into FP32: then the layers' values are too.",
+        _switch(Dtype, {Dtype.BF16: "BF16", Dtype.FP32: "FP32"}),
+    ),
+    _flag(
+        "adapter_dropout",
+        "Dropout in adapters",
+        Place.TUNING,
+        "What goes into an adapter is dropped in part: one more tensor and a mask are kept for "
+        "each.",
+    ),
+)
+#: Every control, in the order of its place.
+FIELDS = (*_GENERAL, *TUNING)
 
 BY_NAME: Mapping[str, Field] = {field.name: field for field in FIELDS}
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from ..controls import State, is_preset
 from ..presets import PRESETS
+from ..recorded_step import trained_parameters
 from ..run import Run
 from ..units import ratio, show_bytes
-from .answer import label
+from .answer import ADAPTED, label
 from .fields import FIELDS, IMPLEMENTATIONS, Field, Kind, Place, at
 from .svg import escape
 from .words import question
@@ -63,7 +64,16 @@ def summaries(run: Run) -> dict[str, str]:
         Place.SHAPE: ", ".join(shape),
         Place.SPLIT: ", ".join(split),
         Place.IMPLEMENTATION: IMPLEMENTATIONS[run.implementation],
+        Place.TUNING: _trained(run),
     }
+
+
+def _trained(run: Run) -> str:
+    """What is trained: all weights, or so many parameters in adapters."""
+    tuning = run.tuning
+    if tuning.trains_all:
+        return "all weights"
+    return f"{ADAPTED[tuning.adapter]}, {_rounded(trained_parameters(run))} parameters"
 
 
 def _rounded(count: int) -> str:
@@ -95,6 +105,7 @@ def form(run: Run, state: State, *, prefix: str) -> str:
             (Place.SHAPE, "Shape"),
             (Place.SPLIT, "Split over GPUs"),
             (Place.IMPLEMENTATION, "Implementation"),
+            (Place.TUNING, "Fine-tuning"),
         )
     )
     return (

@@ -90,7 +90,10 @@ def _facts(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]
     """Plain facts under the table, one a line."""
     worst, gpu, room = estimate.worst, estimate.run.gpu, estimate.room_bytes
     states = show_bytes(worst.states_bytes, binary=binary)
-    if estimate.run.switches.optimizer is Optimizer.ADAMW:  # the recipe's bytes are those with Adam
+    trains_all = estimate.run.tuning.trains_all
+    if (
+        estimate.run.switches.optimizer is Optimizer.ADAMW and trains_all
+    ):  # the recipe's bytes are those with Adam
         each = estimate.run.recipe.bytes_per_parameter
         states += f" ({each} bytes a parameter before any splitting)"
     facts = [
@@ -98,6 +101,8 @@ def _facts(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]
         ("States", states),
         ("Parameters", f"{estimate.parameters:,}"),
     ]
+    if not trains_all:
+        facts.append(("Trained", f"{estimate.trained_parameters:,} parameters, in adapters"))
     if estimate.run.layout.gpus > 1:
         facts[2:] = [
             ("Parameters", f"{estimate.parameters:,}{_own(estimate)}"),

@@ -48,9 +48,7 @@ def _of_adapter(tape: Tape, x: Tensor, weight: Parameter, numel: Formula) -> Ten
     assert adapter is not None
     return scale(
         tape,
-        matrices.linear(
-            tape, _narrowed(tape, x, adapter, name), adapter.up, numel, f"{name}, up"
-        ),
+        matrices.linear(tape, _narrowed(tape, x, adapter, name), adapter.up, numel, f"{name}, up"),
         f"{name}, scaled",
     )
 

@@ -9,7 +9,7 @@ from math import prod
 
 import pytest
 
-from measure import blocks, matrix, tables
+from measure import blocks, matrix, tables, tuned
 from measure.case import Case
 from measure.places import PLACES
 from measure.tables import FOLDER
@@ -36,7 +36,8 @@ def peaks():
 
 def test_versions_and_dates_are_known():
     versions = json.loads((FOLDER / "versions.json").read_text(encoding="utf-8"))
-    assert set(versions) == {"blocks", "steps", "real"}
+    assert set(versions) == {"blocks", "steps", "adapters", "real"}
+    assert versions["adapters"]["peft"]
     for kind in versions.values():
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", kind["date"])
         assert all(re.match(r"\d+\.\d+", kind[name]) for name in ("python", "torch"))
@@ -52,6 +53,10 @@ def test_every_block_case_was_traced():
         row = {**case.to_row(), "family": family, "size": size}
         expected.append(tuple(row[name] for name in tables.BLOCK_COLUMNS[1:10]))
     assert recorded == expected
+
+
+def test_every_step_with_adapters_was_traced():
+    assert [Case.from_row(row) for row in tables.read(tables.ADAPTED)] == list(tuned.cases())
 
 
 def test_a_block_is_the_sum_of_its_tensors(tensors):

@@ -2,7 +2,8 @@
 
 A request begins with a run, as ``run`` (JSON of a run) or as ``state`` (see :mod:`.controls`),
 and may change it: ``set`` fields as typed, then ``step`` numbers by doublings. ``units`` is "GB" or
-"GiB", ``prefix`` what the ids on the page begin with, and ``advice`` asks for the list of changes.
+"GiB", ``prefix`` what the ids on the page begin with, ``advice`` asks for the list of changes and
+``curves`` for the peak against sequence length, micro-batch and GPUs.
 With ``"door": "film"`` the step is answered as a film to play, with ``"door": "switches"`` what
 a switch would change; see :mod:`.film_door` and :mod:`.switches_door`.
 """
@@ -14,10 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import controls
+from .curves import curves
 from .errors import InputError, InputErrors
 from .estimate import Estimate, estimate
 from .render import form
 from .render.advice import advice
+from .render.curve import figures
 from .render.fields import FIELDS, Kind
 from .render.result import parts
 from .run import Run
@@ -83,6 +86,8 @@ def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, obje
     # run fits is known at once.
     if request.get("advice") or (made.room_bytes or 0) >= 0:
         html["advice"] = advice(made, binary=binary)
+    if request.get("curves"):
+        html["curves"] = figures(curves(run), binary=binary, prefix=prefix)
     return {
         "ok": True,
         "run": run.to_json(),

@@ -85,6 +85,14 @@ class Calculator {
     if (planner instanceof HTMLElement) {
       this.#planner = new Planner(planner, this.#runtime, () => this.#state, signal);
     }
+    // Curves take longer than the answer: they are drawn where somebody looks.
+    section.querySelector("[data-curves]")?.addEventListener(
+      "toggle",
+      () => {
+        if (this.#runtime.state.name === "ready") this.#settle(true);
+      },
+      { signal },
+    );
     this.#runtime.watch((state) => this.#onRuntime(state), signal);
     startWhenNear(section, this.#runtime, signal);
     if (addressed) {
@@ -240,6 +248,7 @@ class Calculator {
       step: Object.fromEntries(steps),
       prefix: this.#section.id,
       advice,
+      curves: advice && this.#section.querySelector("[data-curves][open]") !== null,
     });
     try {
       /** @type {Answer | Refusal} */

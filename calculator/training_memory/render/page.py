@@ -6,8 +6,11 @@ import json
 from collections.abc import Mapping
 
 from ..controls import State, address, normal, read
+from ..curves import curves
 from ..estimate import estimate
+from ..run import Run
 from .advice import advice
+from .curve import figures
 from .form import form
 from .plan import planner
 from .result import parts
@@ -50,9 +53,18 @@ def calculator(
         f'<div data-part="split">{made["split"]}</div>'
         f'<div data-part="advice">{advice(found, usable=False)}</div>'
         f"{planner(prefix=prefix)}"
+        f"{_curves(run, prefix=prefix)}"
         f'<div data-part="table">{made["table"]}</div>'
         f'<div data-part="omitted">{made["omitted"]}</div>'
         f"{_actions()}</div></div></section>"
+    )
+
+
+def _curves(run: Run, *, prefix: str) -> str:
+    return (
+        '<details class="tm-curves" data-curves><summary>The peak against sequence length, '
+        'micro-batch and GPUs</summary><div data-part="curves">'
+        f"{figures(curves(run), prefix=prefix)}</div></details>"
     )
 
 

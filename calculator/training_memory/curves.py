@@ -1,0 +1,138 @@
+"""The peak against sequence length, micro-batch or GPUs, and where it crosses the capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from .errors import InputErrors
+from .estimate import peak_bytes
+from .gpus import Gpu
+from .largest import MOST, largest_micro_batch, longest_sequence
+from .records import dataclass
+from .run import Run
+
+#: How many steps of equal size a curve has, and how far beyond the run's own value it goes at most.
+_STEPS = 16
+_FARTHEST = 64
+#: The largest number of replicas that is drawn, as a power of two.
+_DOUBLINGS = 10
+
+
+class Along(StrEnum):
+    """What a curve goes along: a field of a run, or its GPUs by doublings of the replicas."""
+
+    SEQUENCE = "sequence"
+    MICRO_BATCH = "micro_batch"
+    GPUS = "gpus"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The worst GPU's peak in bytes at each value, and the run's GPU.
+
+    ``now`` is the run's own value. ``last`` is the largest value that fits, or of GPUs the smallest
+    that is drawn; None where nothing fits or no GPU is named. ``zero`` is the ZeRO stage of a curve
+    along GPUs.
+    """
+
+    along: Along
+    points: tuple[tuple[int, int], ...]
+    now: int
+    gpu: Gpu | None
+    last: int | None
+    zero: int = 0
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """What the run's GPU holds; None where none is named."""
+        return self.gpu.memory_bytes if self.gpu else None
+
+    def to_json(self) -> dict[str, object]:
+        """The curve as plain values."""
+        return {
+            "along": str(self.along),
+            "points": [{"value": value, "peak_bytes": peak} for value, peak in self.points],
+            "now": self.now,
+            "capacity_bytes": self.capacity_bytes,
+            "last": self.last,
+            "zero": self.zero,
+        }
+
+
+def curves(run: Run) -> tuple[Curve, ...]:
+    """Every curve of a run that has more than one point."""
+    found = (along_sequence(run), along_micro_batch(run), along_gpus(run))
+    return tuple(curve for curve in found if len(curve.points) > 1)
+
+
+def along_sequence(run: Run) -> Curve:
+    """The peak against the tokens of a sequence."""
+    unit = run.layout.tensor if run.layout.sequence_parallel else 1
+    most = min(MOST, run.model.positions or MOST)
+    last = longest_sequence(run) if run.gpu else None
+    values = _values(run.sequence, last, unit, most)
+    return _along(run, Along.SEQUENCE, run.sequence, values, last)
+
+
+def along_micro_batch(run: Run) -> Curve:
+    """The peak against the sequences of a micro-batch."""
+    last = largest_micro_batch(run) if run.gpu else None
+    values = _values(run.micro_batch, last, 1, MOST)
+    return _along(run, Along.MICRO_BATCH, run.micro_batch, values, last)
+
+
+def _values(now: int, last: int | None, unit: int, most: int) -> list[int]:
+    """Evenly spaced values to twice what the run has or could have, with these two among them."""
+    end = min(2 * max(now, last or 0), _FARTHEST * now)
+    end = min(max(end, 4 * unit), most)
+    step = max(1, end // unit // _STEPS)
+    found = {count * unit for count in range(step, end // unit + 1, step)}
+    found |= {unit, now}
+    if last is not None and last <= end:
+        found.add(last)
+    return sorted(found)
+
+
+def _along(run: Run, along: Along, now: int, values: list[int], last: int | None) -> Curve:
+    return Curve(
+        along=along,
+        points=tuple(_points(run, str(along), values)),
+        now=now,
+        gpu=run.gpu,
+        last=last,
+    )
+
+
+def _points(run: Run, field: str, values: list[int]) -> Iterator[tuple[int, int]]:
+    request = run.to_json()
+    for value in values:
+        try:
+            yield value, peak_bytes(Run.from_json({**request, field: value}))
+        except InputErrors:
+            continue
+
+
+def along_gpus(run: Run) -> Curve:
+    """The peak against GPUs: more and more replicas that share their states.
+
+    By the run's stage of ZeRO, or by stage 3 where it has none: replicas that share nothing need
+    the same however many they are.
+    """
+    zero = run.layout.zero or 3
+    replica = run.layout.gpus // run.layout.data
+    request = {**run.to_json(), "zero": zero}
+    replicas = sorted({2**power for power in range(_DOUBLINGS + 1)} | {run.layout.data})
+    points = [
+        (data * replica, peak) for data, peak in _points(Run.from_json(request), "data", replicas)
+    ]
+    capacity = run.gpu.memory_bytes if run.gpu else None
+    fitting = [gpus for gpus, peak in points if capacity is not None and peak <= capacity]
+    return Curve(
+        along=Along.GPUS,
+        points=tuple(points),
+        now=run.layout.gpus,
+        gpu=run.gpu,
+        last=min(fitting, default=None),
+        zero=zero,
+    )

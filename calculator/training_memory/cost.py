@@ -148,7 +148,18 @@ def _again_flops(run: Run) -> tuple[int, int]:
 def _step_flops(run: Run) -> tuple[int, int]:
     """A step's operations on all GPUs: the model's own, and those done a second time."""
     tokens = global_batch(run) * run.sequence
-    return 3 * tokens * sum(_forward_flops(run)), tokens * sum(_again_flops(run))
+    products, attention, head = _forward_flops(run)
+    own = _passes(run) * (products + head) + 3 * attention
+    return own * tokens, tokens * sum(_again_flops(run))
+
+
+def _passes(run: Run) -> int:
+    """How many times its forward operations a product with a weight takes.
+
+    Once forward and twice backward, for the gradients of its input and of its weight; a frozen
+    weight has none. What adapters themselves take is not counted: a hundredth or less.
+    """
+    return 3 if run.tuning.trains_all else 2
 
 
 # --- time -----------------------------------------------------------------------------------------
@@ -184,10 +195,11 @@ def _compute_seconds(run: Run, rank: Rank, rates: Rates) -> float:
     """A micro-batch's forward and backward pass, recomputation included."""
     products, attention, head = _forward_flops(run)
     layers, again_head = _again_flops(run)
-    in_layers = 3 * (products + attention) + layers
+    passes = _passes(run)
+    in_layers = passes * products + 3 * attention + layers
     flops = in_layers * rank.layers // run.model.layers
     if rank.is_last:
-        flops += 3 * head + again_head
+        flops += passes * head + again_head
     tokens = run.sequence * run.micro_batch
     rate = rates.fp32_flops if run.recipe.precision == "fp32" else rates.flops
     return flops * tokens / run.layout.tensor / (rate * ACHIEVED)

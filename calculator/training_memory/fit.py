@@ -120,6 +120,7 @@ def trains_the_same(run: Run, other: Run) -> bool:
         and run.sequence == other.sequence
         and global_batch(run) == global_batch(other)
         and run.recipe is other.recipe
+        and run.tuning == other.tuning
         and run.switches.optimizer is other.switches.optimizer
         and run.switches.clip == other.switches.clip
     )

@@ -16,6 +16,7 @@ from .implementations import Implementation
 from .records import dataclass
 from .run import Run
 from .switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
+from .tuning import Adapter
 
 Fields = Mapping[str, object]
 
@@ -81,6 +82,15 @@ def _fused(*fields: str) -> Callable[[Run], Iterator[Fields]]:
             yield dict.fromkeys(fields, str(Fusion.FUSED))
 
     return options
+
+
+def _adapter(run: Run) -> Iterator[Fields]:
+    """Adapters beside frozen weights; PEFT keeps no second copy of what it trains."""
+    precision = run.recipe.precision
+    recipe = "autocast-adam" if precision.startswith("master") else run.recipe.id
+    for adapter in (Adapter.LORA, Adapter.QLORA):
+        if run.implementation is Implementation.HUGGINGFACE and adapter is not run.tuning.adapter:
+            yield {"adapter": str(adapter), "recipe": recipe}
 
 
 def _hold_logits(run: Run) -> Iterator[Fields]:
@@ -160,6 +170,20 @@ MOVES: tuple[Move, ...] = (
             Optimizer.ADAMW_8BIT: "AdamW in 8 bits",
         },
         price={},
+        planned=False,
+    ),
+    Move(
+        field="adapter",
+        options=_adapter,
+        words={
+            Adapter.NONE: "Train every weight",
+            Adapter.LORA: "LoRA: adapters beside frozen weights",
+            Adapter.QLORA: "QLoRA: adapters beside frozen weights in 4 bits",
+        },
+        price={
+            Adapter.LORA: "the weights themselves are not trained",
+            Adapter.QLORA: "the weights themselves are not trained, and are unpacked to be used",
+        },
         planned=False,
     ),
 )
@@ -309,4 +333,8 @@ def _price(before: Run, after: Run) -> Iterator[str]:
 
 
 def _value(run: Run, field: str) -> str:
-    return str(run.recompute if field == "recompute" else getattr(run.switches, field))
+    if field == "recompute":
+        return str(run.recompute)
+    if field == "adapter":
+        return str(run.tuning.adapter)
+    return str(getattr(run.switches, field))

@@ -14,6 +14,7 @@ from .cost import Cost, cost
 from .errors import InputErrors
 from .estimate import peak_bytes
 from .implementations import Implementation
+from .largest import fits
 from .moves import in_plans
 from .rank import ranks
 from .records import dataclass
@@ -110,17 +111,9 @@ def _candidates(run: Run, *, gpus: int, batch: int) -> Iterator[_Priced]:
 def every(run: Run, *, gpus: int, batch: int) -> Iterator[tuple[Run, Mapping[str, object]]]:
     """Every plan there is, fitting or not, with what is different from ``run``."""
     request = run.to_json()
-    moves = [
-        {name: value for change in choice for name, value in change.items()}
-        for choice in product(*in_plans(run))
-    ]
     for split in splits(run, gpus=gpus, batch=batch):
-        for move in moves:
+        for one, move in _moved(run, {**request, **split}):
             wanted = {**split, **move}
-            try:
-                one = Run.from_json({**request, **wanted})
-            except InputErrors:
-                continue
             yield one, {name: value for name, value in wanted.items() if value != request[name]}
 
 
@@ -153,7 +146,7 @@ def fewest(run: Run, *, batch: int | None = None) -> Iterator[Fewest]:
     """Look for the smallest number of GPUs on which a plan fits: up to 8, then by eights.
 
     ``batch`` sequences a step; None is one for every GPU. The last one told has the number, or None
-    if no number is enough. The run must name a GPU.
+    if no number that is tried is enough. The run must name a GPU.
     """
     assert run.gpu is not None
     for gpus in _numbers(run, batch):
@@ -166,18 +159,56 @@ def fewest(run: Run, *, batch: int | None = None) -> Iterator[Fewest]:
 
 
 def _numbers(run: Run, batch: int | None) -> Iterator[int]:
-    """Numbers of GPUs worth trying: from where all states together fit."""
+    """Numbers of GPUs worth trying: from where all states together fit, if ever anything does."""
     assert run.gpu is not None
-    least = 1
+    yield 1
+    if not _ever_fits(run, batch):
+        return
+    least = 2
     if run.implementation is Implementation.PAPER:
         states_bytes = run.recipe.bytes_per_parameter * run.model.parameters.total
-        least = -(-states_bytes // run.gpu.memory_bytes)
-    # No split has more GPUs than tensor parallelism in a machine, stages and sequences allow.
-    most = _MACHINE * run.model.layers * (batch or _MOST_REPLICAS)
-    yield from range(max(1, least), min(_MACHINE, most) + 1)
+        least = max(least, -(-states_bytes // run.gpu.memory_bytes))
+    yield from range(least, _MACHINE + 1)
     first = max(2, -(-least // _MACHINE))
-    for machines in range(first, min(most // _MACHINE, _MOST_REPLICAS) + 1):
+    # What fits at all fits long before this: beyond its states a run needs no more GPUs.
+    for machines in range(first, 4 * first + _MACHINES):
         yield machines * _MACHINE
+
+
+#: So many machines more than four times those that hold the states are tried.
+_MACHINES = 64
+
+
+def _ever_fits(run: Run, batch: int | None) -> bool:
+    """Whether anything fits on however many GPUs: each with as little as there can be on one."""
+    request = run.to_json() | {
+        "data": min(batch or _MOST_REPLICAS, _MOST_REPLICAS),
+        "zero": 3,
+        "micro_batch": 1,
+        "micro_batches": 1,
+    }
+    stages = {2**power for power in range(run.model.layers.bit_length())} | {run.model.layers}
+    for tensor, pipeline in product(range(_MACHINE, 0, -1), sorted(stages, reverse=True)):
+        split = {"tensor": tensor, "pipeline": pipeline}
+        for together in (True, False) if tensor > 1 else (False,):
+            wanted = request | split | {"sequence_parallel": together}
+            if any(fits(one) for one, _ in _moved(run, wanted)):
+                return True
+    return False
+
+
+def _moved(run: Run, request: Mapping[str, object]) -> Iterator[tuple[Run, dict[str, object]]]:
+    """A request with every choice of moves for ``run``, as far as they can be: run and move."""
+    try:
+        Run.from_json(request)
+    except InputErrors:
+        return  # a split that cannot be is none with other moves either
+    for choice in product(*in_plans(run)):
+        move = {name: value for change in choice for name, value in change.items()}
+        try:
+            yield Run.from_json({**request, **move}), move
+        except InputErrors:
+            continue
 
 
 _MOST_REPLICAS = 8192

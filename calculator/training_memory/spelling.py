@@ -15,6 +15,7 @@ from .cost import global_batch
 from .records import dataclass
 from .run import Run
 from .switches import Attention, Loss, Optimizer, OptimizerKernel
+from .tuning import Adapter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +117,25 @@ def _huggingface_switches(changed: set[str], run: Run) -> _Lines:
             yield "use_liger_kernel=False,"
     if changed & {"mlp", "norm_kernel"} and "loss" not in changed:
         yield "use_liger_kernel=True,"
+    if "adapter" in changed:
+        yield from _huggingface_adapter(run)
     if "hold_logits" in changed:
         yield "del outputs  # in your training loop, once the loss is there"
     if changed & {"optimizer", "optimizer_kernel"}:
         yield f'optim="{_OPTIM[switches.optimizer, switches.optimizer_kernel]}",'
+
+
+def _huggingface_adapter(run: Run) -> _Lines:
+    tuning = run.tuning
+    if tuning.trains_all:
+        return
+    targets = '"all-linear"' if tuning.adapter_targets == "all-linear" else '["q_proj", "v_proj"]'
+    yield f"LoraConfig(r={tuning.adapter_rank}, target_modules={targets})  # of peft"
+    if tuning.adapter is Adapter.QLORA:
+        yield (
+            'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", '
+            "bnb_4bit_use_double_quant=True)  # of from_pretrained"
+        )
 
 
 #: transformers' names; ``adamw_torch`` is PyTorch's default, which is foreach.
@@ -143,6 +159,8 @@ _OPTIM = {
 
 def _deepspeed(changed: set[str], run: Run) -> _Lines:
     layout = run.layout
+    if "adapter" in changed:
+        yield _Lacks("adapters: they are the model's, by Hugging Face's peft")
     if "recompute" in changed:
         yield _Lacks("recomputation: it is the model's own, model.gradient_checkpointing_enable()")
     if changed & _BATCH:
@@ -170,6 +188,8 @@ def _deepspeed(changed: set[str], run: Run) -> _Lines:
 
 def _torchtitan(changed: set[str], run: Run) -> _Lines:
     layout = run.layout
+    if "adapter" in changed:
+        yield _Lacks("adapters: they are the model's, by Hugging Face's peft")
     if changed & {"micro_batch", "micro_batches", "sequence", "data"}:
         yield "[training]"
         if changed & _BATCH:
@@ -243,6 +263,8 @@ def _torchtitan_recompute(recompute: Recompute) -> _Lines:
 
 def _megatron(changed: set[str], run: Run) -> _Lines:
     layout = run.layout
+    if "adapter" in changed:
+        yield _Lacks("adapters: they are the model's, by Hugging Face's peft")
     if "recompute" in changed:
         yield from _megatron_recompute(run.recompute)
     if changed & _BATCH:

@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SITE_TOOLS := $(VENV)/.site-tools
 DEV_TOOLS := $(VENV)/.dev-tools
+MEASURE := .cache/measure/venv
+MEASURE_TOOLS := $(MEASURE)/.tools
 NPM_TOOLS := node_modules/.installed
 BROWSER := .cache/browser
 # Two at a time; tests that share something dear to make (a built site) stay together.
@@ -17,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve site offline test test-fast tables check bench requirements clean distclean
+.PHONY: help serve site offline test test-fast tables check bench measure requirements clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +51,9 @@ check: $(DEV_TOOLS) $(NPM_TOOLS) ## Format, lint and types, without changing any
 
 bench: $(DEV_TOOLS) ## Time the calculator against itself and against a bare Python
 	@$(BIN)/python scripts/benchmarks/speed.py
+
+measure: $(MEASURE_TOOLS) ## Trace PyTorch's own steps again, all of them or KINDS="steps sharded" (hours)
+	@OMP_NUM_THREADS=1 PYTHONPATH=calculator:scripts $(MEASURE)/bin/python -m measure.record $(KINDS)
 
 requirements: $(DEV_TOOLS) ## Pin the newest versions that requirements/*.in allow, with hashes
 	@for name in site dev; do \
@@ -82,6 +87,12 @@ $(DEV_TOOLS): requirements/dev.txt | $(VENV)/bin/python
 	@$(BIN)/python -m pip install --quiet --require-hashes -r $<
 	@# The same versions and more: what builds the site is now there too.
 	@touch $(SITE_TOOLS) $@
+
+$(MEASURE_TOOLS): requirements/measure.txt
+	@echo "Installing what traces PyTorch into $(MEASURE)/"
+	@python=$$(sh build/find_python.sh) && $$python -m venv --clear $(MEASURE)
+	@$(MEASURE)/bin/python -m pip install --quiet -r $<
+	@touch $@
 
 $(NPM_TOOLS): package-lock.json package.json .npmrc
 	@command -v npm >/dev/null || { \

@@ -15,6 +15,7 @@ import decoder_run
 import decoder_tables
 import measured_tables
 import published_tables
+import sharded_tables
 from table import Cell, Column, Table
 from training_memory import catalog, recipe
 from training_memory.categories import Category
@@ -223,6 +224,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "recomputation-models": published_tables.recomputation_models,
     "accuracy": accuracy_tables.summary,
     "accuracy-steps": accuracy_tables.steps,
+    "sharded": sharded_tables.summary,
+    "sharded-steps": sharded_tables.steps,
     "blocks": block_tables.summary,
     "blocks-all": block_tables.every,
     "blocks-tensors": block_tables.tensors,

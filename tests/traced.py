@@ -194,7 +194,7 @@ class Case:
     def highest(self) -> dict[str, Highest]:
         """The highest point of each phase."""
         parts = (*self.passes(), *(("step", node) for node in self.step.children))
-        return _highest(self.held, parts)
+        return highest_of(self.held, parts)
 
 
 def whole(case: Case) -> Group:
@@ -211,7 +211,8 @@ def whole(case: Case) -> Group:
     return Group(label="forward and backward", children=nodes)
 
 
-def _highest(start: int, parts: tuple[tuple[str, Node], ...]) -> dict[str, Highest]:
+def highest_of(start: int, parts: tuple[tuple[str, Node], ...]) -> dict[str, Highest]:
+    """The highest point of each phase, from what is held before the step."""
     found: dict[str, Highest] = {}
     total = start
     for phase, node in parts:

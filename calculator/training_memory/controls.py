@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl, urlencode
 
-from . import catalog, recipe, switches, tuning
+from . import catalog, recipe, sharding, switches, tuning
 from .errors import InputError, InputErrors
 from .implementations import Implementation
 from .model import SHAPE_FIELDS, checked
@@ -72,7 +72,7 @@ def request(state: State) -> dict[str, object]:
     }
     if fields.get("gpu") == _NO_GPU:
         fields["gpu"] = None
-    for name in (*switches.USUAL, *tuning.USUAL):
+    for name in (*switches.USUAL, *tuning.USUAL, *sharding.USUAL):
         if fields.get(name) == "":
             fields[name] = DEFAULTS[name]
     return {**fields, "shape": {name: state[name] for name in SHAPE_FIELDS if name in state}}
@@ -91,10 +91,15 @@ def changed(state: State, changes: Mapping[str, object]) -> dict[str, object]:
         after = {**of_preset(rest.pop(PRESET)), **units}
     if "model" in rest:
         after = _with_model(after, rest.pop("model"))
+    # A stage of ZeRO, an implementation and a way of sharding bring each their own of the others.
+    if "sharding" in rest:
+        after.pop("zero", None)
+    elif "zero" in rest or "implementation" in rest:
+        after.pop("sharding", None)
     after.update(rest)
     if rest.get("implementation") == Implementation.PAPER:
-        # The textbook has none of the switches, so they go with what had them.
-        after = _without(after, (*switches.USUAL, *tuning.USUAL))
+        # The textbook has none of these, so they go with what had them.
+        after = _without(after, (*switches.USUAL, *tuning.USUAL, *sharding.USUAL))
     if "adapter" in rest:
         after = _with_adapter(after, rest["adapter"])
     return after

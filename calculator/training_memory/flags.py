@@ -11,7 +11,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from . import recipe, tuning
+from . import layout, recipe, sharding, tuning
 from .blocks.ledger import Recompute
 from .catalog import models
 from .errors import InputError, nearest
@@ -19,6 +19,7 @@ from .implementations import Implementation
 from .model import SHAPE_FIELDS, Model
 from .render.table import wrapped
 from .run import DEFAULTS
+from .sharding import FsdpUnits, Prefetch, ReduceDtype, Way
 from .switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
 from .tuning import Adapter, Dtype, Targets
 
@@ -55,10 +56,17 @@ RUN_HELP = {
     "tensor": ("N", "GPUs that share each layer: tensor parallelism"),
     "sequence_parallel": ("", "split the tokens between the tensor-parallel GPUs too"),
     "pipeline": ("N", "pipeline stages that share the stack of layers"),
+    "sharding": ("NAME", f"whose data parallelism, not of paper: {', '.join(Way)}"),
+    "replicate": ("N", "FSDP2: copies of the sharded model (hybrid sharding)"),
+    "reshard_after_forward": ("", "FSDP2: weights are freed until the backward pass"),
+    "fsdp_units": ("NAME", f"FSDP2: what is gathered with the layers: {', '.join(FsdpUnits)}"),
+    "prefetch": ("NAME", f"FSDP2: who gathers the next layer: {', '.join(Prefetch)}"),
+    "reduce_dtype": ("NAME", f"FSDP2: what gradients are summed in: {', '.join(ReduceDtype)}"),
+    "bucket_views": ("", "DDP: gradients live in its buckets (gradient_as_bucket_view)"),
     "gpu": ("ID", "the GPU to fit into (see training-memory gpus), or none"),
 }
 _TUNING = tuple(tuning.USUAL)
-_SPLITTING = ("data", "zero", "tensor", "sequence_parallel", "pipeline")
+_SPLITTING = (*layout.USUAL, *sharding.USUAL)
 
 #: Of each field of a shape: what is said of it in the help.
 SHAPE_HELP = {
@@ -234,7 +242,7 @@ def read_parser(command: str, *, description: str, epilog: str) -> Parser:
 
 
 def _add(group: argparse._ArgumentGroup, field: str, *, metavar: str, said: str) -> None:
-    is_flag = Model.__annotations__.get(field) == "bool" or DEFAULTS.get(field) is False
+    is_flag = Model.__annotations__.get(field) == "bool" or isinstance(DEFAULTS.get(field), bool)
     if is_flag:
         action = argparse.BooleanOptionalAction
         group.add_argument(flag(field), action=action, default=None, help=said)
@@ -244,8 +252,8 @@ def _add(group: argparse._ArgumentGroup, field: str, *, metavar: str, said: str)
 
 def _usual(field: str) -> str:
     usual = DEFAULTS[field]
-    if usual is False:
-        return "not"
+    if isinstance(usual, bool):
+        return "so" if usual else "not"
     if usual is None:
         return "as the implementation has it"
     return f"{usual:,}" if isinstance(usual, int) else str(usual)

@@ -41,6 +41,19 @@ SYMBOLS: dict[str, str] = {
     "t": "tensor-parallel degree",
     "d": "data-parallel degree",
     "p": "pipeline stages",
+    # What a unit of FSDP's gathers and reduces (sharding.py), in bytes.
+    **{
+        f"{letter}:{unit}": f"{what}, of the {unit} unit"
+        for unit in ("root", "embedding", "layer", "tail")
+        for letter, what in {
+            "i": "shard to compute with",
+            "o": "gathered",
+            "u": "whole weights",
+            "r": "gradients to reduce",
+            "q": "reduced gradients",
+            "z": "gradients' shard",
+        }.items()
+    },
 }
 _ORDER = {symbol: place for place, symbol in enumerate(SYMBOLS)}
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from .autograd.memory import ITEM_BYTES
-from .layouts import Layout, Weight, bytes_of
-from .recorded import rounded
+from .layouts import Layout, Weight, bytes_of, rounded
 from .tuning import LINEAR, Adapter, Tuning
 
 _BLOCK, _BLOCK_OF_SCALES = 64, 256

@@ -7,11 +7,11 @@ from functools import lru_cache
 from .autograd.memory import ITEM_BYTES
 from .categories import Category
 from .frozen import frozen
-from .layouts import Layout, buffers_of, bytes_of, layout_of, trained
+from .layouts import Layout, buffers_of, bytes_of, layout_of, rounded, trained
 from .model import Model
 from .optimizers import CODES_BYTES, Optimizer, get
-from .recorded import rounded
 from .records import dataclass
+from .splitting import WHOLE, Share, sharded, total_bytes
 from .structure import computes_in
 from .tuning import FULL, Tuning
 
@@ -39,24 +39,32 @@ def item_bytes_of(precision: str, tuning: Tuning = FULL) -> int:
 
 @lru_cache(maxsize=64)
 def held(
-    model: Model, *, implementation: str, precision: str, optimizer: str, tuning: Tuning = FULL
+    model: Model,
+    *,
+    implementation: str,
+    precision: str,
+    optimizer: str,
+    tuning: Tuning = FULL,
+    share: Share = WHOLE,
 ) -> tuple[Held, ...]:
-    """What a run holds between steps, but for the batch: weights, copies, states, buffers."""
+    """What a GPU holds between steps, but for the batch: weights, copies, states, buffers."""
     whole = layout_of(model, implementation)
-    layout = trained(whole, tuning)
+    layout = sharded(trained(whole, tuning), share.shards)
     if tuning.trains_all:
         weight_bytes = 4 if computes_in(precision) == "fp32" else 2
         rows = [("weights", Category.WEIGHTS, bytes_of(layout, weight_bytes), WEIGHTS)]
     else:
-        adapters = bytes_of(layout, ITEM_BYTES[tuning.adapter_dtype])
+        weight_bytes = ITEM_BYTES[tuning.adapter_dtype]
         rows = [
             *((name, Category.WEIGHTS, size, why) for name, size, why in frozen(whole, tuning)),
-            ("adapters", Category.WEIGHTS, adapters, ADAPTERS),
+            ("adapters", Category.WEIGHTS, bytes_of(layout, weight_bytes), ADAPTERS),
         ]
     if precision in MASTER_COPIES:
         rows.append(("master copy", Category.MASTER, bytes_of(layout, 4), MASTER))
     if precision == "master-fp32-grad":
         rows.append(("gradients in fp32", Category.GRADIENTS, bytes_of(layout, 4), BUFFERS))
+    if share.buckets:
+        rows.append(("buckets", Category.GRADIENTS, total_bytes(layout, weight_bytes), BUCKETS))
     item_bytes = item_bytes_of(precision, tuning)
     rows += [
         (name, Category.OPTIMIZER, size, STATES.get(name, SCALES))
@@ -87,6 +95,7 @@ WEIGHTS = "Every product with a weight reads it."
 ADAPTERS = "These alone are trained; what they make is added to what the frozen weights make."
 MASTER = "A small update to a 16-bit weight is rounded away; it is added here instead."
 BUFFERS = "Each 16-bit gradient is added to a 32-bit sum as it arrives."
+BUCKETS = "DDP sums gradients over the GPUs in buckets of 25 MiB, side by side, which stay."
 TABLES = "Rotary positions are worked out from these."
 STATES = {
     "first moment": "The running mean of the gradient, which the update follows.",

@@ -12,9 +12,17 @@ from math import prod
 
 from .implementations import family_of
 from .model import Model
-from .recorded import rounded
 from .records import dataclass
 from .tuning import Tuning, targeted
+
+#: PyTorch's allocator hands out memory in units of this many bytes (kMinBlockSize in
+#: c10/cuda/CUDACachingAllocator.h).
+UNIT_BYTES = 512
+
+
+def rounded(size_bytes: int) -> int:
+    """What the allocator takes for a tensor of that size."""
+    return -(-size_bytes // UNIT_BYTES) * UNIT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

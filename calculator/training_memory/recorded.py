@@ -8,19 +8,11 @@ from .autograd.memory import PartOf
 from .categories import CATEGORIES
 from .events import Counter, Event, Group, Node, Repeat
 from .formula import Formula
+from .layouts import rounded
 from .recording import MOST, REPEATED, Recording, Section
 from .running import signed
 from .telling import moment, phase, tell
 from .walk import Segment, Strip
-
-#: PyTorch's allocator hands out memory in units of this many bytes (kMinBlockSize in
-#: c10/cuda/CUDACachingAllocator.h).
-UNIT_BYTES = 512
-
-
-def rounded(size_bytes: int) -> int:
-    """What the allocator takes for a tensor of that size."""
-    return -(-size_bytes // UNIT_BYTES) * UNIT_BYTES
 
 
 def sizes_of(recording: Recording, values: Mapping[str, int]) -> list[int]:

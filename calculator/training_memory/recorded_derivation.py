@@ -10,6 +10,7 @@ from .recorded import Sized
 from .recorded_step import held_rows, sized, values
 from .recording import MOST
 from .run import Run
+from .shares import share_of
 
 #: Formula, factor to take out, how often the lines are there, the lines: see ``derivation.py``.
 Line = tuple[str, str, Formula, int, str, str]
@@ -25,6 +26,8 @@ def recorded_parts(run: Run, category: Category, total_bytes: int) -> Parts:
     if category in STATES and not run.tuning.trains_all:
         return as_formula(total_bytes), None, 1, tuple(_states(run, category))
     if category in STATES:
+        if share_of(run).shards > 1:
+            return as_formula(total_bytes), None, 1, tuple(_states(run, category))
         # So many bytes a parameter, and what the allocator rounds up.
         each = total_bytes // run.model.parameters.total
         return _exact(symbol("N") * each, run, total_bytes), None, 1, tuple(_states(run, category))

@@ -15,6 +15,8 @@ from .layouts import layout_of, trained
 from .recorded import Sized, sizes_of
 from .recording import recording_of
 from .run import Run
+from .shares import share_of, splitting_of
+from .splitting import unit_values
 from .stepping import step
 from .structure import Structure, chunk_sizes, structure_of, values_of
 from .switches import Optimizer
@@ -38,18 +40,23 @@ def structure(run: Run) -> Structure:
         mlp=run.switches.mlp,
         norm=run.switches.norm_kernel,
         dropout=run.switches.dropout,
+        split=splitting_of(run),
     )
 
 
 def values(run: Run) -> Mapping[str, int]:
     """The run's numbers under the symbols of its recording."""
-    return values_of(
+    found = values_of(
         run.model,
         sequence=run.sequence,
         micro_batch=run.micro_batch,
         loss=str(run.switches.loss),
         tuning=run.tuning,
     )
+    split = splitting_of(run)
+    if split.way == "fsdp2":
+        found |= unit_values(run.model, str(run.implementation), split.wrap, share_of(run))
+    return found
 
 
 def sized(run: Run) -> Sized:
@@ -83,6 +90,7 @@ def held_rows(run: Run) -> tuple[Held, ...]:
         precision=run.recipe.precision,
         optimizer=optimizer_id(run),
         tuning=run.tuning,
+        share=share_of(run),
     )
 
 
@@ -137,17 +145,25 @@ def _micro_batches(run: Run, made: Sized) -> list[Node]:
     return nodes
 
 
-def _optimizer(run: Run, remains: Mapping[Category, int]) -> list[Node]:
-    """The optimizer's step, and what goes with it."""
-    stepping = step(
+def optimizer_step(run: Run) -> Group:
+    """Clipping and the optimizer's step."""
+    return step(
         run.model,
         implementation=str(run.implementation),
         precision=run.recipe.precision,
         optimizer=optimizer_id(run),
         clip=run.switches.clip,
         tuning=run.tuning,
+        share=share_of(run),
     )
-    return [stepping, *(_goes(category, size) for category, size in remains.items() if size)]
+
+
+def _optimizer(run: Run, remains: Mapping[Category, int]) -> list[Node]:
+    """The optimizer's step, and what goes with it."""
+    return [
+        optimizer_step(run),
+        *(_goes(category, size) for category, size in remains.items() if size),
+    ]
 
 
 def _goes(category: Category, size: int) -> Event:

@@ -10,8 +10,10 @@ from .autograd.backward import BackwardPass
 from .autograd.memory import NOWHERE, Entry, Facts, Memory, PartOf
 from .autograd.tape import Tape
 from .autograd.tensors import Tensor
+from .autograd.units import Units
 from .blocks.causal_lm import CausalLM
 from .blocks.sizes import ROWS
+from .blocks.units import units_of
 from .categories import Category
 from .formula import Formula
 from .records import dataclass, field
@@ -75,6 +77,7 @@ def record(
     """
     tape = Tape(autocast=structure.autocast)
     model = CausalLM(structure, layers, chunks)
+    tape.units = units_of(tape, model)
     tape.mark("forward", "inputs")
     ids = tape.new("token ids", ROWS, "int64")
     labels = tape.new("labels", ROWS, "int64")
@@ -87,6 +90,7 @@ def record(
         held = None  # the outputs of the micro-batch before go only now
         held = _micro_batch(tape, model, ids, labels)
     recording = of_memory(tape, starts)
+    tape.units = Units()  # which knows the tape
     del held
     return recording
 
@@ -139,7 +143,9 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Te
     if not structure.held_logits:
         del logits
     tape.mark("backward", "loss")
-    BackwardPass(tape, keeps=not structure.main_gradients).run(loss)
+    # Gradients that live in DDP's buckets are copied there as they arrive.
+    keeps = not structure.main_gradients and not structure.split.views
+    BackwardPass(tape, keeps=keeps).run(loss)
     return logits if structure.held_logits else None
 
 

@@ -1,7 +1,8 @@
 """A run: everything that decides how much memory one training step takes. JSON in and out.
 
 Fields that belong together are a small record of their own, which says how each is read and what
-it usually is: :mod:`.switches`, :mod:`.tuning`, :mod:`.layout`. In JSON all are of one level.
+it usually is: :mod:`.switches`, :mod:`.tuning`, :mod:`.layout`, :mod:`.sharding`. In JSON all are
+of one level.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
-from . import catalog, gpus, layout, recipe, switches, tuning
+from . import catalog, gpus, layout, recipe, sharding, switches, tuning
 from .blocks.ledger import Recompute
 from .errors import InputError, InputErrors, nearest
 from .gpus import Gpu
@@ -19,6 +20,7 @@ from .model import SHAPE_FIELDS, Model
 from .reading import Reading, a_choice, a_count
 from .recipe import Recipe
 from .records import dataclass, field, fields
+from .sharding import Sharding
 from .structure import family_of
 from .switches import Switches
 from .tuning import Tuning
@@ -43,6 +45,7 @@ class Run:
     switches: Switches
     tuning: Tuning
     layout: Layout
+    sharding: Sharding
     gpu: Gpu | None
     shape: Mapping[str, object] = field(default_factory=dict, compare=False)
 
@@ -70,11 +73,18 @@ class Run:
             **(switches.USUAL if textbook else _plain(self.switches)),
             **(tuning.USUAL if self.tuning.trains_all else _plain(self.tuning)),
             **_plain(self.layout),
+            **(sharding.USUAL if textbook else _plain(self.sharding)),
+            **self._own_way(),
             "gpu": self.gpu.id if self.gpu else None,
         }
 
+    def _own_way(self) -> dict[str, object]:
+        """The implementation's own way of sharding is left to it: it follows ZeRO's stage."""
+        own = sharding.own_way(self.implementation, self.layout.zero)
+        return {"sharding": None} if self.sharding.sharding is own else {}
 
-def _plain(record: Switches | Tuning | Layout) -> dict[str, object]:
+
+def _plain(record: Switches | Tuning | Layout | Sharding) -> dict[str, object]:
     """A record's fields as JSON has them."""
     values = {item.name: getattr(record, item.name) for item in fields(type(record))}
     return {
@@ -95,6 +105,7 @@ DEFAULTS: Mapping[str, object] = {
     **switches.USUAL,
     **tuning.USUAL,
     **layout.USUAL,
+    **sharding.USUAL,
     "gpu": gpus.DEFAULT,
 }
 
@@ -117,6 +128,7 @@ def _read(request: Mapping[str, object]) -> Run:
     implementation = reading.field("implementation", a_way, Implementation.PAPER)
     the_switches = switches.read(reading, implementation)
     the_tuning = tuning.read(reading, the_recipe)
+    the_sharding = sharding.read(reading, implementation, the_layout)
     gpu = reading.field("gpu", _gpu, None)
     if model is None or reading.errors:
         raise InputErrors(reading.errors)
@@ -130,7 +142,8 @@ def _read(request: Mapping[str, object]) -> Run:
         implementation=implementation,
         switches=the_switches,
         tuning=the_tuning,
-        layout=the_layout,
+        layout=sharding.with_zero(the_layout, the_sharding, implementation),
+        sharding=the_sharding,
         gpu=gpu,
         shape=shape,
     )
@@ -161,6 +174,7 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
         yield from tuning.refused(run.tuning, run.recipe, run.model, str(run.implementation))
     if run.implementation is Implementation.PAPER:
         yield from switches.of_the_textbook(reading)
+        yield from sharding.of_the_textbook(reading)
         if run.recompute is Recompute.MATMULS:
             allowed = "the textbook knows none, selective, full; choose another implementation"
             yield InputError("recompute", str(run.recompute), allowed)
@@ -169,19 +183,21 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
         family_of(run.model, str(run.implementation))
     except InputError as error:
         yield error
-    yield from _one_gpu_only(run.layout)
+    yield from _not_followed(run)
     yield from switches.refused(run.switches, run.model, run.implementation)
+    yield from sharding.refused(run.sharding, run.layout, run.recipe, run.switches, run.tuning)
 
 
-def _one_gpu_only(of: Layout) -> Iterator[InputError]:
-    for name in ("data", "tensor", "pipeline"):
-        if getattr(of, name) > 1:
+def _not_followed(run: Run) -> Iterator[InputError]:
+    """Ways to split a model that no recording follows yet."""
+    for name in ("tensor", "pipeline"):
+        degree = getattr(run.layout, name)
+        if degree > 1:
             allowed = (
-                "splitting over GPUs is counted in the textbook's way so far; use 1, or the "
+                f"{name} parallelism is counted in the textbook's way so far; use 1, or the "
                 "implementation paper"
             )
-            yield InputError(name, getattr(of, name), allowed)
-            return
+            yield InputError(name, degree, allowed)
 
 
 def _model(reading: Reading) -> tuple[Model | None, dict[str, object]]:

@@ -8,12 +8,13 @@ from functools import lru_cache
 from . import updates
 from .events import Group
 from .held import item_bytes_of
-from .layouts import Layout, Weight, bytes_of, layout_of, trained
+from .layouts import Layout, Weight, bytes_of, layout_of, rounded, trained
 from .model import Model
 from .optimizers import Optimizer, get, is_hidden_matrix
-from .recorded import Sized, rounded, sizes_of
+from .recorded import Sized, sizes_of
 from .recording import MOST, of_memory
 from .scratch import Room
+from .splitting import WHOLE, Share, sharded
 from .tuning import FULL, Tuning
 
 
@@ -26,9 +27,10 @@ def step(
     optimizer: str,
     clip: bool,
     tuning: Tuning = FULL,
+    share: Share = WHOLE,
 ) -> Group:
     """Clipping and the optimizer's step as events: scratch memory and 32-bit gradient copies."""
-    layout = trained(layout_of(model, implementation), tuning)
+    layout = sharded(trained(layout_of(model, implementation), tuning), share.shards)
     chosen = get(optimizer)
     item_bytes = item_bytes_of(precision, tuning)
     room = Room()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .implementations import family_of
 from .model import Model
 from .records import dataclass
+from .splitting import ALONE, Splitting
 from .tuning import FULL, Tuning
 
 __all__ = [
@@ -70,6 +71,7 @@ class Structure:
     fused_norm: bool
     fused_mlp: bool
     drops: bool
+    split: Splitting
 
     adapter: str
     adapter_targets: str
@@ -94,6 +96,7 @@ def structure_of(
     dropout: bool | None = None,
     scratch: bool = False,
     tuning: Tuning = FULL,
+    split: Splitting = ALONE,
 ) -> Structure:
     """The structure of one step of ``model``; the arguments are those of a run.
 
@@ -105,13 +108,17 @@ def structure_of(
     """
     family = family_of(model, implementation)
     grouped = model.kv_heads != model.heads
+    # A policy of mixed precision stands for autocast: what is gathered is in 16 bits already.
+    autocast = precision == "autocast" and not split.casts
     weights = computes_in(precision) if tuning.trains_all else str(tuning.frozen_dtype)
-    in_fp32 = weights == "fp32" and precision != "autocast"
+    if split.casts:
+        weights = "bf16"
+    in_fp32 = weights == "fp32" and not autocast
     return Structure(
         implementation=implementation,
         family=family,
         weights=weights,
-        autocast=precision == "autocast",
+        autocast=autocast,
         kernel=_kernel(family, attention, in_fp32=in_fp32, grouped=grouped),
         recompute=recompute,
         loss=loss,
@@ -137,6 +144,7 @@ def structure_of(
         fused_norm=norm == "fused" if norm else family in _FUSES_NORMS,
         fused_mlp=mlp == "fused",
         drops=family in _DROPS if dropout is None else dropout,
+        split=split,
         two_kinds=family == "gemma2" or (family == "gemma3" and model.layers >= 6),
         adapter=str(tuning.adapter),
         # What does not matter is left out, so that equal steps have equal structures.

@@ -66,6 +66,7 @@ _MOMENTS = {
     ("backward", "norm"): "the final norm's backward pass",
     ("backward", "layer"): "the backward pass of layer {layer}",
     ("backward", "embedding"): "the embedding's backward pass",
+    ("backward", "rest"): "the end of the backward pass",
     ("step", "all"): "the optimizer's step",
     ("step", "first"): "the optimizer's step, at the embedding",
     ("step", "layer"): "the optimizer's step, at layer {layer}",

@@ -70,6 +70,10 @@ class OperationLog:
         """A storage serves another purpose: a gradient was stored."""
         self._write("name", tracker, live)
 
+    def resized(self, tracker: Tracker, live: Live, change: int) -> None:
+        """A storage changed its size."""
+        self._write("size", tracker, live, size=change)
+
     def _write(
         self,
         event: str,

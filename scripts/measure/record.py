@@ -19,21 +19,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import blocks, fake_cuda, matrix, tables, tuned
+from . import blocks, fake_cuda, matrix, sharded_matrix, tables, tuned
 from .case import Case
+from .sharded_case import ShardedCase
 
 PACKAGES = ("torch", "transformers", "bitsandbytes", "peft")
 #: What can be changed without changing what is measured, for all and for each kind.
 NOT_MEASURING = {
-    "record.py",
-    "tables.py",
-    "matrix.py",
-    "blocks.py",
-    "trace.py",
-    "oplog.py",
-    "tuned.py",
+    *("record.py", "tables.py", "matrix.py", "sharded_matrix.py", "blocks.py", "trace.py"),
+    *("oplog.py", "tuned.py"),
 }
-NOT_FOR = {"block": {"real.py"}, "step": {"real.py", "saved.py"}, "real": {"saved.py"}}
+SPLITTING = {
+    *("sharded_case.py", "sharded_step.py", "sharding.py", "data_parallel.py", "fake_group.py"),
+}
+NOT_FOR = {
+    "block": {"real.py", *SPLITTING},
+    "step": {"real.py", "saved.py", *SPLITTING},
+    "sharded": {"real.py", "saved.py"},
+    "real": {"saved.py", *SPLITTING},
+}
 
 
 class Cache:
@@ -52,7 +56,7 @@ class Cache:
         yield shapes.read_text(encoding="utf-8")
         yield from self.versions
 
-    def get(self, kind: str, case: Case, find: Callable[[], Any]) -> tuple[Any, bool]:
+    def get(self, kind: str, case: Case | ShardedCase, find: Callable[[], Any]) -> tuple[Any, bool]:
         """The result, found or looked up, and whether it was looked up."""
         text = "\0".join((kind, json.dumps(asdict(case)), *self._made_of(kind)))
         path = self.folder / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
@@ -101,10 +105,22 @@ def record_blocks(cache: Cache) -> None:
 
 def record_steps(cache: Cache) -> None:
     """Trace every step of the matrix and write both tables."""
+    _record_traced(cache, "step", matrix.cases(), (tables.STEPS, tables.PEAKS))
+
+
+def record_sharded(cache: Cache) -> None:
+    """Trace every step of one of several GPUs and write both tables."""
+    names = (tables.SHARDED, tables.SHARDED_PEAKS)
+    _record_traced(cache, "sharded", sharded_matrix.cases(), names)
+
+
+def _record_traced(
+    cache: Cache, kind: str, todo: Iterable[Case | ShardedCase], names: tuple[str, str]
+) -> None:
     steps, peaks = [], []
-    for number, case in enumerate(_shown(matrix.cases()), start=1):
-        found, _ = cache.get("step", case, partial(_step, case))
-        step = f"S{number:03}"
+    for number, case in enumerate(_shown(todo), start=1):
+        found, _ = cache.get(kind, case, partial(_step, case))
+        step = f"{_LETTERS[kind]}{number:03}"
         highest = max(found["peaks"], key=lambda peak: peak["bytes"])
         steps.append(
             {
@@ -116,8 +132,12 @@ def record_steps(cache: Cache) -> None:
             }
         )
         peaks += [{**peak, "step": step} for peak in found["peaks"]]
-    tables.write(tables.STEPS, steps)
-    tables.write(tables.PEAKS, peaks)
+    tables.write(names[0], steps)
+    tables.write(names[1], peaks)
+
+
+#: What a row's name begins with.
+_LETTERS = {"step": "S", "sharded": "D"}
 
 
 def record_adapters(cache: Cache) -> None:
@@ -146,15 +166,16 @@ def _real(case: Case) -> list[dict[str, Any]]:
     return [asdict(agreement) for agreement in compare(case)]
 
 
-def _step(case: Case) -> dict[str, Any]:
+def _step(case: Case | ShardedCase) -> dict[str, Any]:
+    from . import sharded_step, step
     from .places import place
-    from .step import trace
     from .storages import Category
 
-    found = trace(case)
+    found = step.trace(case) if isinstance(case, Case) else sharded_step.trace(case)
     peaks = []
     for phase, peak in found.peaks.items():
-        module = found.modules[phase]
+        # DDP is one more module around the model.
+        module = found.modules[phase].removeprefix("module").removeprefix(".")
         where = place(module) if phase in ("forward", "backward") else None
         peaks.append(
             {
@@ -224,6 +245,7 @@ KINDS: dict[str, Callable[[Cache], None]] = {
     "blocks": record_blocks,
     "steps": record_steps,
     "adapters": record_adapters,
+    "sharded": record_sharded,
     "real": record_real,
 }
 
@@ -238,8 +260,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(KINDS)}")
     if why := fake_cuda.missing():
         print(
-            f"Nothing can be measured here: {why}. In an environment of its own:\n"
-            "  pip install torch transformers bitsandbytes peft",
+            f"Nothing can be measured here: {why}. In an environment of its own:\n  make measure",
             file=sys.stderr,
         )
         return 2

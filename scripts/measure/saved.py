@@ -69,6 +69,9 @@ class _Origins:
     def renamed(self, tracker: Tracker, live: Live) -> None:
         """A storage was renamed: nothing to remember."""
 
+    def resized(self, tracker: Tracker, live: Live, change: int) -> None:
+        """A storage changed its size: nothing to remember."""
+
 
 class _Packed:
     """Stands for a saved tensor until it is asked for."""

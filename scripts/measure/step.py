@@ -91,6 +91,10 @@ class Step:
         if self.loss is not None:
             yield "loss", self.loss
 
+    def buckets(self) -> Iterator[Tensor]:
+        """What gradients are sent in, if it stays from step to step."""
+        yield from ()
+
     def precision(self) -> AbstractContextManager[Any]:
         """What the forward pass runs under."""
         if self.case.precision == "autocast":
@@ -132,35 +136,42 @@ def trace(
         torch.manual_seed(0)
         step = Step(case, device=device)
         modules = Modules.of(step.named_modules())
-        tracker = tracker_for(step, modules, device=device, rounding=rounding, log=log)
-        held: dict[str, int] = {}
+        return traced_step(step, modules, device=device, rounding=rounding, log=log)
 
-        def begin(phase: str) -> None:
-            if phase != "step":
-                held[phase] = max(tracker.total, held.get(phase, 0))
-            # Of the step's two beginnings, only the first still holds nothing of its own.
-            held.setdefault(phase, tracker.total)
-            tracker.begin(phase)
 
-        persistent = tracker.total
-        with tracker, _named_gradients(tracker, step):
-            run(step, begin)
-        places = {
-            phase: modules.of_node(peak.node) if peak.node else peak.module
-            for phase, peak in tracker.peaks.items()
-        }
-        modules.remove()
-        return Trace(
-            case=case,
-            parameters=sum(p.numel() for p in step.built.parameters()),
-            trainable=sum(p.numel() for p in step.updater.weights),
-            persistent=persistent,
-            after_forward=held["backward"],
-            after_backward=held["step"],
-            peaks={phase: tracker.peaks[phase] for phase in PHASES if phase in tracker.peaks},
-            with_workspace=tracker.with_workspace,
-            modules=places,
-        )
+def traced_step(
+    step: Step, modules: Modules, *, device: str, rounding: int, log: Log | None
+) -> Trace:
+    """Take a built step and count."""
+    tracker = tracker_for(step, modules, device=device, rounding=rounding, log=log)
+    held: dict[str, int] = {}
+
+    def begin(phase: str) -> None:
+        if phase != "step":
+            held[phase] = max(tracker.total, held.get(phase, 0))
+        # Of the step's two beginnings, only the first still holds nothing of its own.
+        held.setdefault(phase, tracker.total)
+        tracker.begin(phase)
+
+    persistent = tracker.total
+    with tracker, _named_gradients(tracker, step):
+        run(step, begin)
+    places = {
+        phase: modules.of_node(peak.node) if peak.node else peak.module
+        for phase, peak in tracker.peaks.items()
+    }
+    modules.remove()
+    return Trace(
+        case=step.case,
+        parameters=sum(p.numel() for p in step.built.parameters()),
+        trainable=sum(p.numel() for p in step.updater.weights),
+        persistent=persistent,
+        after_forward=held["backward"],
+        after_backward=held["step"],
+        peaks={phase: tracker.peaks[phase] for phase in PHASES if phase in tracker.peaks},
+        with_workspace=tracker.with_workspace,
+        modules=places,
+    )
 
 
 def run(step: Step, begin: Callable[[str], None]) -> None:
@@ -204,6 +215,7 @@ def tracker_for(
     tracker.hold(step.updater.states(), Category.OPTIMIZER)
     tracker.hold(step.updater.master, Category.MASTER)
     tracker.hold(step.updater.kept_gradients, Category.GRADIENTS)
+    tracker.hold(step.buckets(), Category.GRADIENTS)
     return tracker
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -21,6 +22,18 @@ ALLOCATION_BYTES = 512
 
 
 _NO_KERNEL = frozenset({"prim.device.default"})
+_WAIT = "_c10d_functional.wait_tensor.default"
+_unseen: list[None] = []
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Count nothing within: work on shapes that a GPU has no part in."""
+    _unseen.append(None)
+    try:
+        yield
+    finally:
+        _unseen.pop()
 
 
 class Category(StrEnum):
@@ -84,6 +97,9 @@ class Log(Protocol):
     def renamed(self, tracker: Tracker, live: Live) -> None:
         """A storage serves another purpose from here on."""
 
+    def resized(self, tracker: Tracker, live: Live, change: int) -> None:
+        """A storage takes so many bytes more, or fewer."""
+
 
 Classify = Callable[["Tracker", str, Tensor, Any], Category]
 
@@ -117,7 +133,7 @@ class Tracker(python_dispatch.TorchDispatchMode):  # type: ignore[misc, unused-i
         """Count tensors that were made before tracking began, or name what they are for."""
         for tensor in tensors:
             if tensor is not None:
-                self._add(tensor, category, "", None)
+                self._add(getattr(tensor, "_local_tensor", tensor), category, "", None)
 
     def begin(self, phase: str) -> None:
         """Enter a phase; what is held as it begins counts towards its peak."""
@@ -135,9 +151,14 @@ class Tracker(python_dispatch.TorchDispatchMode):  # type: ignore[misc, unused-i
         return self._live.get(id(tensor.untyped_storage()))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
+        if any(kind.__name__ == "DTensor" for kind in types):
+            # A tensor of several GPUs: this one's part of the work comes here by itself.
+            return NotImplemented
         name = str(func)
-        if name in _NO_KERNEL:
+        if name == _WAIT:
+            return args[0]  # the same tensor; a fake one would be made anew
+        out = func(*args, **(kwargs or {}))
+        if name in _NO_KERNEL or _unseen:
             return out
         self.operations += 1
         first = args[0] if args and isinstance(args[0], torch.Tensor) else None
@@ -148,6 +169,34 @@ class Tracker(python_dispatch.TorchDispatchMode):  # type: ignore[misc, unused-i
             self._add(tensor, None, name, first)
         self._compare(name, workspace_bytes(name, args, self.rounding))
         return out
+
+    def __enter__(self) -> Tracker:
+        resize = torch.UntypedStorage.resize_
+
+        def resized(storage: Any, size: int) -> Any:
+            found = resize(storage, size)
+            self._resized(storage)
+            return found
+
+        self._resize, torch.UntypedStorage.resize_ = resize, resized
+        entered: Tracker = super().__enter__()
+        return entered
+
+    def __exit__(self, *exception: Any) -> None:
+        torch.UntypedStorage.resize_ = self._resize
+        super().__exit__(*exception)
+
+    def _resized(self, storage: Any) -> None:
+        """FSDP2 frees and takes the memory of a gathered weight by resizing its storage."""
+        live = self._live.get(id(storage))
+        if live is None:
+            return
+        size = -(-storage.nbytes() // self.rounding) * self.rounding
+        change, live.bytes = size - live.bytes, size
+        self._count(live, change)
+        if self.log and change:
+            self.log.resized(self, live, change)
+        self._compare("resize_")
 
     def _here(self, tensor: Tensor) -> bool:
         return bool(tensor.device.type == self.device)

@@ -108,6 +108,30 @@ ADAPTED_COLUMNS = (
     *(f"{phase}_peak_bytes" for phase in ("forward", "backward", "clip", "step")),
 )
 """A row for each training step with adapters; a weight in 4 bits counts as half a parameter."""
+SHARDED = "sharded-steps.csv"
+SHARDED_COLUMNS = (
+    "step",
+    *CASE_COLUMNS,
+    "data",
+    "replicas",
+    "tensor",
+    "sequence_parallel",
+    "sharding",
+    "reshard",
+    "wrap",
+    "prefetch",
+    "reduce_dtype",
+    "bucket_views",
+    "turn",
+    "parameters",
+    "persistent_bytes",
+    "after_forward_bytes",
+    "after_backward_bytes",
+    "peak_bytes",
+    "peak_phase",
+)
+SHARDED_PEAKS = "sharded-peaks.csv"
+"""The same two tables for steps of one of several GPUs."""
 
 REAL = "real-steps.csv"
 REAL_COLUMNS = (
@@ -126,6 +150,8 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     STEPS: STEP_COLUMNS,
     PEAKS: PEAK_COLUMNS,
     ADAPTED: ADAPTED_COLUMNS,
+    SHARDED: SHARDED_COLUMNS,
+    SHARDED_PEAKS: PEAK_COLUMNS,
     REAL: REAL_COLUMNS,
 }
 

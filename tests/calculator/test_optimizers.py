@@ -11,9 +11,8 @@ from training_memory.errors import InputError
 from training_memory.events import expand
 from training_memory.held import held
 from training_memory.implementations import family_of
-from training_memory.layouts import Layout, Weight, layout_of
+from training_memory.layouts import Layout, Weight, layout_of, rounded
 from training_memory.optimizers import OPTIMIZERS, get, is_hidden_matrix
-from training_memory.recorded import rounded
 from training_memory.stepping import step
 from training_memory.walk import walk, walk_expanded
 

@@ -13,8 +13,8 @@ from training_memory.autograd.memory import Facts
 from training_memory.categories import CATEGORIES, Category
 from training_memory.events import Repeat, expand
 from training_memory.kept import Kind, kept_rows
-from training_memory.layouts import layout_of
-from training_memory.recorded import rounded, sizes_of
+from training_memory.layouts import layout_of, rounded
+from training_memory.recorded import sizes_of
 from training_memory.recording import MOST, Recording, record, recording_of
 from training_memory.running import Running, signed
 from training_memory.walk import walk, walk_expanded

@@ -36,7 +36,7 @@ def peaks():
 
 def test_versions_and_dates_are_known():
     versions = json.loads((FOLDER / "versions.json").read_text(encoding="utf-8"))
-    assert set(versions) == {"blocks", "steps", "adapters", "real"}
+    assert set(versions) == {"blocks", "steps", "sharded", "adapters", "real"}
     assert versions["adapters"]["peft"]
     for kind in versions.values():
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", kind["date"])

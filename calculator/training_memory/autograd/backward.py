@@ -42,6 +42,7 @@ class BackwardPass:
         try:
             while self.ready:
                 self._next()
+            self.tape.units.finish()
         finally:
             self.tape.gradients_on = True
         del first
@@ -49,6 +50,9 @@ class BackwardPass:
     def _next(self) -> None:
         _, node = heapq.heappop(self.ready)
         self.tape.mark("backward", *node.part)
+        for hook in node.hooks:
+            hook()
+        node.hooks.clear()
         with self.tape.module(node.module):
             found = self._gradients(node, self.buffers.pop(node))
             # PyTorch hands them on in the order of the inputs.
@@ -107,7 +111,8 @@ class BackwardPass:
         if parameter.variable is not None:
             parameter.grad = gradient  # no weight's: nothing reads it, and it goes with the graph
         elif gradient is not None and parameter.grad is None and self.keeps:
-            self.tape.count_as(gradient.storage, Category.GRADIENTS)
+            if self.tape.units.keeps_gradients:
+                self.tape.count_as(gradient.storage, Category.GRADIENTS)
             parameter.grad = gradient
 
 

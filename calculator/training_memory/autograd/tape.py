@@ -9,6 +9,7 @@ from ..formula import Formula
 from .checkpoint import Enough, Frame, Holder, Keeps
 from .memory import Memory, Use
 from .tensors import Backward, Node, Parameter, Tensor
+from .units import Units
 
 # For type checkers alone: typing takes a while to import.
 TYPE_CHECKING = False
@@ -28,6 +29,8 @@ class Tape(Memory):
         super().__init__()
         self.autocast = autocast
         self.gradients_on = True
+        #: Hears of every part of the model that GPUs may share.
+        self.units = Units()
         self._sequence = 0
         self._frame: Frame | None = None
         self._replay: Frame | None = None
@@ -83,6 +86,16 @@ class Tape(Memory):
         node.logits = self.category is Category.LOGITS
         self._save(node, saves)
         return node
+
+    @property
+    def replays(self) -> bool:
+        """Whether a checkpointed region runs for the second time."""
+        return self._replay is not None
+
+    def call_before_backward(self, output: Tensor, call: Callable[[], None]) -> None:
+        """``Tensor.register_hook``: call as the operation that made it begins its backward pass."""
+        assert isinstance(output.edge, tuple)
+        output.edge[0].hooks.append(call)
 
     def attach(self, node: Node | None, *outputs: Tensor, saves: Sequence[Save] = ()) -> None:
         """End an operation: its outputs lead back to its node, which saves some of them."""

@@ -119,6 +119,7 @@ class Node:
     __slots__ = (
         "backward",
         "expected",
+        "hooks",
         "inputs",
         "logits",
         "module",
@@ -143,6 +144,8 @@ class Node:
         #: Size and dtype of each input, which its gradient is brought to.
         self.expected = tuple((one.numel, one.dtype) if one else None for one in inputs)
         self.saved: list[Tensor | Holder] = []
+        #: What is called as its backward pass begins.
+        self.hooks: list[Callable[[], None]] = []
         #: None where the gradients of its inputs are written over what it saved of them.
         self.backward = backward
         self.outputs = outputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..formula import Formula, product
 from .tensors import Parameter
@@ -30,6 +30,11 @@ class Weights:
             if self.fit:
                 self.fit(made)
         return self._made[name]
+
+    @property
+    def made(self) -> Mapping[str, Parameter]:
+        """Those that were asked for so far, by name."""
+        return self._made
 
     def optional(self, wanted: bool, name: str, *shape: str | int) -> Parameter | None:
         """The same, or None where the model has none (a bias, mostly)."""

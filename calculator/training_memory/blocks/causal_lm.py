@@ -26,6 +26,7 @@ class CausalLM:
 
     def forward(self, tape: Tape, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """The loss, and the logits where all of them exist."""
+        tape.units.begin()
         head = self.outer("embedding" if self.structure.tied else "head", "V", "h")
         bias = self.outer.optional(self.structure.head_bias, "head bias", "V")
         return losses.of(
@@ -39,14 +40,18 @@ class CausalLM:
         x = start.take()
         for index, weights in enumerate(self.layers):
             tape.mark("forward", "layer", index)
-            x = self._layer(tape, x, weights, start.others if index else start.first)
+            x = self._layer(tape, x, weights, start.others if index else start.first, index)
         tape.mark("forward", "norm")
+        x = tape.units.before("tail", x)
         with tape.module("final norm"):
             return self.family.norm(tape, x, self.outer, self.structure)
 
-    def _layer(self, tape: Tape, x: Tensor, weights: Weights, shared: Shared) -> Tensor:
+    def _layer(self, tape: Tape, x: Tensor, weights: Weights, shared: Shared, index: int) -> Tensor:
         def region(x: Tensor) -> Tensor:
-            return self.family.layer(tape, x, weights, self.structure, shared)
+            x = tape.units.before("layer", x, index)
+            y = self.family.layer(tape, x, weights, self.structure, shared)
+            tape.units.after("layer", y, index)
+            return y
 
         recompute = self.structure.recompute
         if recompute in ("full", "matmuls"):

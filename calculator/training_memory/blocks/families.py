@@ -8,6 +8,7 @@ from ..autograd import operations as op
 from ..autograd.tape import Tape
 from ..autograd.tensors import Tensor
 from ..autograd.weights import Weights
+from ..formula import as_formula
 from ..records import dataclass
 from ..structure import Structure
 from . import classic_gpt, gemma, gpt2, llama, masks, olmo2, phi3, plain_llama, rms
@@ -47,8 +48,15 @@ class Family:
 def _embedded(
     tape: Tape, ids: Tensor, w: Weights, structure: Structure, *, scaled: bool = False
 ) -> Tensor:
+    tape.units.start("embedding")
     x = op.embedding(tape, ids, w("embedding", "V", "h"), TOKENS, "embedded tokens")
-    if scaled:
+    tape.units.after("embedding", x)
+    if scaled and structure.split.casts:
+        # The scale is kept in fp32 and cast to what the gathered table is in.
+        scale = tape.new("embedding scale, cast", as_formula(1), x.dtype)
+        x = op.multiply(tape, x, scale, "embedded tokens, scaled")
+        del scale
+    elif scaled:
         x = op.scale(tape, x, "embedded tokens, scaled")
     if structure.adapter != "none" and structure.recompute in ("full", "matmuls"):
         # transformers/modeling_utils.py, enable_input_require_grads: the first checkpoint is to

@@ -47,6 +47,7 @@ def full(
     with tape.as_category(Category.LOGITS):
         with tape.module("head"):
             logits = op.linear(tape, x, head, LOGITS, "logits", bias)
+            tape.units.after("tail", logits)
             if structure.implementation != "huggingface":
                 del x  # transformers' models have a variable that goes on holding it
             if structure.caps_logits:
@@ -54,9 +55,13 @@ def full(
                 logits = op.scale(tape, logits, "logits over the cap")
                 logits = op.tanh(tape, logits)
                 logits = op.scale(tape, logits, "capped logits")
+        if structure.implementation != "huggingface":
+            tape.units.end(logits)
         tape.mark("forward", "loss")
         with tape.module("loss"):
             loss = _of_all(tape, logits, labels, structure)
+    if structure.implementation == "huggingface":
+        tape.units.end(loss, logits)
     return loss, logits
 
 

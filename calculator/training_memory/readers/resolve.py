@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from .. import layout, switches
+from .. import layout, sharding, switches
 from ..catalog import build
 from ..errors import InputError
 from ..implementations import Implementation
@@ -340,7 +340,7 @@ def textbook(
     The textbook keeps every score of attention, and FlashAttention none; selective recomputation,
     which drops them, stands in for it.
     """
-    way = {"implementation", "recompute", *layout.USUAL, *switches.USUAL}
+    way = {"implementation", "recompute", *layout.USUAL, *switches.USUAL, *sharding.USUAL}
     if fields.get("implementation") in (None, "paper") or {one.field for one in errors} - way:
         return None
     return as_textbook(fields)
@@ -348,7 +348,8 @@ def textbook(
 
 def as_textbook(fields: Mapping[str, object]) -> dict[str, object]:
     """A run's fields without what the textbook does not have."""
-    kept = {name: value for name, value in fields.items() if name not in switches.USUAL}
+    gone = (*switches.USUAL, *sharding.USUAL)
+    kept = {name: value for name, value in fields.items() if name not in gone}
     drops = fields.get("recompute") in (None, "none", "matmuls")
     if drops and fields.get("attention") != "eager":
         kept["recompute"] = "selective"

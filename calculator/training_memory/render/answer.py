@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..blocks.ledger import Recompute
 from ..estimate import Estimate
 from ..implementations import Implementation
-from ..layout import Layout
 from ..run import Run
+from ..sharding import Way
 from ..switches import Optimizer
 from ..tuning import Adapter
 from ..units import ratio, show_bytes
@@ -39,18 +41,27 @@ BY = {
 }
 
 
+#: What each way of sharing among replicas is called.
+WAYS: Mapping[str, str] = {Way.DDP: "DDP", Way.FSDP2: "FSDP2"}
+
+
 def label(run: Run) -> str:
     """The model's name, and whether its shape was changed: ``LLaMA 7B, changed``."""
     changed = run.shape and run.model.id != "custom"
     return f"{run.model.name}, changed" if changed else run.model.name
 
 
-def layout_words(layout: Layout) -> str:
+def layout_words(run: Run) -> str:
     """How a run is split: ``64 GPUs: 8 data-parallel with ZeRO-2, 8 tensor-parallel``."""
+    layout = run.layout
     parts = []
     if layout.data > 1:
-        zero = f" with ZeRO-{layout.zero}" if layout.zero else ""
-        parts.append(f"{layout.data:,} data-parallel{zero}")
+        way = f"ZeRO-{layout.zero}" if layout.zero else ""
+        if run.implementation is not Implementation.PAPER:
+            way = WAYS[run.sharding.sharding]
+            if run.sharding.replicate > 1:
+                way += f" in {run.sharding.replicate:,} sharded copies"
+        parts.append(f"{layout.data:,} data-parallel{' with ' + way if way else ''}")
     if layout.tensor > 1:
         sequence = " with sequence parallelism" if layout.sequence_parallel else ""
         parts.append(f"{layout.tensor:,} tensor-parallel{sequence}")

@@ -10,8 +10,10 @@ from ..blocks.ledger import Recompute
 from ..implementations import Implementation
 from ..model import Activation, Norm, QkNorm
 from ..records import dataclass
+from ..sharding import FsdpUnits, Prefetch, ReduceDtype, Way
 from ..switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
 from ..tuning import Adapter, Dtype, Targets
+from .answer import WAYS
 
 
 class Kind(StrEnum):
@@ -388,11 +390,66 @@ _GENERAL: tuple[Field, ...] = (
         "every GPU a whole copy.",
     ),
     _choice(
+        "sharding",
+        "Replicas by",
+        Place.SPLIT,
+        "Whose data parallelism, with its buffers. DDP: every GPU has all, and buckets in which "
+        "gradients are sent. FSDP2 (fully_shard): weights are gathered layer by layer. Not for "
+        "the textbook.",
+        _switch(Way, WAYS),
+    ),
+    _number(
+        "replicate",
+        "Sharded copies",
+        Place.SPLIT,
+        "FSDP2: how many groups of GPUs hold a sharded copy each (hybrid sharding, HSDP).",
+    ),
+    _flag(
+        "reshard_after_forward",
+        "Reshard after forward",
+        Place.SPLIT,
+        "FSDP2: gathered weights are freed until the backward pass.",
+    ),
+    _choice(
+        "fsdp_units",
+        "FSDP2's units",
+        Place.SPLIT,
+        "What is gathered at a time beside each layer: the embedding and the head by themselves, "
+        "as accelerate and torchtitan do now, or both at once for the whole forward pass.",
+        _switch(
+            FsdpUnits,
+            {
+                FsdpUnits.ENDS: "Layers, embedding, head",
+                FsdpUnits.LAYERS: "Layers and the rest",
+            },
+        ),
+    ),
+    _choice(
+        "prefetch",
+        "FSDP2's prefetch",
+        Place.SPLIT,
+        "Implicit: the next layer is gathered as one ends. Explicit: as one begins.",
+        _switch(Prefetch, {Prefetch.IMPLICIT: "Implicit", Prefetch.EXPLICIT: "Explicit"}),
+    ),
+    _choice(
+        "reduce_dtype",
+        "Gradients summed in",
+        Place.SPLIT,
+        "FSDP2's mixed precision: the numbers in which GPUs sum their gradients.",
+        _switch(ReduceDtype, {ReduceDtype.FP32: "FP32", ReduceDtype.BF16: "BF16"}),
+    ),
+    _flag(
+        "bucket_views",
+        "Gradients in buckets",
+        Place.SPLIT,
+        "DDP's gradient_as_bucket_view: gradients live in its buckets instead of beside them.",
+    ),
+    _choice(
         "implementation",
         "Whose step is counted",
         Place.IMPLEMENTATION,
         "Textbook: the GPT layer of Korthikanti et al. 2022, in 16-bit with dropout. Hugging Face "
-        "and torchtitan: the operations that these libraries run, on one GPU, with what PyTorch "
+        "and torchtitan: the operations that these libraries run, with what PyTorch "
         "holds for each; traced steps of PyTorch itself agree.",
         _implementations,
     ),

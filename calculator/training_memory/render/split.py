@@ -168,8 +168,7 @@ def _sentences(run: Run) -> Iterator[str]:
 
 
 def _spoken(run: Run) -> str:
-    layout = run.layout
-    return layout_words(layout)
+    return layout_words(run)
 
 
 def _kinds(estimate: Estimate, *, binary: bool) -> str:

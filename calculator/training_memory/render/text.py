@@ -106,7 +106,7 @@ def _facts(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]
     if estimate.run.layout.gpus > 1:
         facts[2:] = [
             ("Parameters", f"{estimate.parameters:,}{_own(estimate)}"),
-            ("Split", layout_words(estimate.run.layout)),
+            ("Split", layout_words(estimate.run)),
             ("Counted on", worst.rank.label),
         ]
     if gpu and room is not None:

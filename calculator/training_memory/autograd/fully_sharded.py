@@ -1,0 +1,274 @@
+"""FSDP2: units that are gathered when they are needed, and whose gradients are scattered.
+
+As torch/distributed/fsdp/_fully_shard of PyTorch 2.13 does it (_fsdp_state.py,
+_fsdp_param_group.py, _fsdp_collectives.py), hook by hook: what each variable holds, and until when,
+is memory. Streams overlap in time, but the allocator counts memory from when it is asked for, which
+is in the order of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..categories import Category
+from ..formula import symbol
+from ..splitting import Splitting, symbol_of
+from .memory import WORKING, Storage
+from .tape import Tape
+from .tensors import Grads, Parameter, Tensor
+from .units import Units
+
+#: A unit's weights, as far as the layers' code has named them.
+Weights = Callable[[], Sequence[Parameter]]
+
+IDLE, FORWARD, BEFORE_BACKWARD, AFTER_BACKWARD = range(4)
+
+
+class Unit:
+    """Weights that are gathered, freed and reduced together."""
+
+    __slots__ = (
+        "gathered",
+        "grad",
+        "index",
+        "kind",
+        "pending",
+        "places",
+        "reduced",
+        "reshards",
+        "state",
+        "weights",
+    )
+
+    def __init__(self, kind: str, index: int, weights: Weights, *, reshards: bool) -> None:
+        self.kind = kind
+        self.index = index
+        self.weights = weights
+        self.reshards = reshards
+        self.state = IDLE
+        #: What a gather has written that is not yet copied out.
+        self.pending: Storage | None = None
+        self.gathered: Storage | None = None
+        self.grad: Storage | None = None
+        self.reduced: Storage | None = None
+        #: Where in the order of forward passes it was.
+        self.places: list[int] = []
+
+    @property
+    def name(self) -> str:
+        """As the words of an event call it."""
+        return _NAMES[self.kind]
+
+
+class FullySharded(Units):
+    """All units of a model, and what they share."""
+
+    keeps_gradients = False
+
+    def __init__(
+        self,
+        tape: Tape,
+        splitting: Splitting,
+        outer: Callable[[str], Sequence[Parameter]],
+        layers: Sequence[Weights],
+        *,
+        has: Sequence[str],
+        tied: bool,
+    ) -> None:
+        """``outer`` gives the weights of a unit around the layers, of which there are ``has``."""
+        self.tape = tape
+        self.splitting = splitting
+        ends = splitting.wrap == "ends"
+        # With the ends apart the rest stays gathered: PyTorch's own rule for the root.
+        reshards = {
+            "root": splitting.reshards and not ends,
+            "embedding": splitting.reshards,
+            "tail": False,
+        }
+        self.units = {
+            (kind, 0): Unit(kind, 0, _weights(outer, kind), reshards=reshards[kind])
+            for kind in has
+            if kind != "layer"
+        }
+        for index, weights in enumerate(layers):
+            self.units["layer", index] = Unit("layer", index, weights, reshards=splitting.reshards)
+        self.layers = len(layers)
+        #: A unit whose head is its embedding begins where the embedding does.
+        self.early_tail = tied and ends
+        #: The gather before the latest one, until that is copied out (overlap in forward).
+        self.last_gather: Storage | None = None
+        #: What the last reduction reads, until the next one begins.
+        self.reducing: Storage | None = None
+        self.order: list[Unit] = []
+
+    # -- forward -------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """The root gathers what is its own."""
+        self._enter(self.units.get(("root", 0)))
+
+    def start(self, unit: str) -> None:
+        """_pre_forward, with an input that has no gradient."""
+        self._enter(self.units.get(("tail" if self.early_tail else unit, 0)))
+
+    def before(self, unit: str, x: Tensor, index: int = 0) -> Tensor:
+        """_pre_forward: gather, copy out, and note when the backward pass is through."""
+        one = self.units.get((unit, index))
+        if one is None or self.tape.replays:
+            return x  # or gathered for the backward pass already
+        entered = one.state == FORWARD
+        self._enter(one)
+        if self.splitting.explicit and unit == "layer" and index + 1 < self.layers:
+            self._gather(self.units["layer", index + 1])
+        return x if entered else self._through(one, x)
+
+    def after(self, unit: str, output: Tensor, index: int = 0) -> None:
+        """_post_forward: free the weights, and gather them again when the gradient comes."""
+        one = self.units.get((unit, index))
+        if one is not None and not self.tape.replays:
+            self._leave(one, output)
+
+    def end(self, *outputs: Tensor) -> None:
+        """The root's _post_forward."""
+        root = self.units.get(("root", 0))
+        if root is not None:
+            self._leave(root, *outputs)
+        self.last_gather = None
+
+    def _enter(self, one: Unit | None) -> None:
+        if one is not None:
+            one.state = FORWARD
+            self._gather(one)
+            self._copy_out(one, forward=True)
+
+    def _leave(self, one: Unit, *outputs: Tensor) -> None:
+        if one.reshards:
+            one.gathered = None
+        one.places.append(len(self.order))
+        self.order.append(one)
+        for output in outputs:
+            self.tape.call_before_backward(output, self._before_backward(one))
+        one.state = IDLE
+
+    def _through(self, one: Unit, x: Tensor) -> Tensor:
+        """RegisterPostBackwardFunction: an operation that does nothing but be last in backward."""
+
+        def backward(tape: Tape, grads: Grads) -> Sequence[Tensor | None]:
+            self._after_backward(one)
+            return list(grads)
+
+        y = x.view()
+        self.tape.attach(self.tape.node("unit", [x], backward), y)
+        return y
+
+    # -- gathering -------------------------------------------------------------------------------
+
+    def _gather(self, one: Unit) -> None:
+        """foreach_all_gather."""
+        if one.pending is not None or one.gathered is not None:
+            return
+        shard = None
+        if self.splitting.casts:
+            shard = self._take(one, "i", "shard, cast", GATHER)
+        one.pending = self._take(one, "o", "gathered shards", GATHER)
+        del shard
+
+    def _copy_out(self, one: Unit, *, forward: bool) -> None:
+        """wait_for_unshard: every weight to memory of its own."""
+        if one.pending is None:
+            return
+        before = self.last_gather  # a variable of PyTorch's function holds it until that returns
+        one.gathered = self._take(one, "u", "whole weights", WHOLE)
+        if forward:
+            self.last_gather = one.pending
+        one.pending = None
+        del before
+
+    def _take(self, one: Unit, letter: str, what: str, why: str) -> Storage:
+        with self.tape.as_category(WORKING):
+            made = self.tape.storage(
+                f"{one.name}'s {what}", symbol(symbol_of(one.kind, letter)), "bool"
+            )
+        facts = self.tape.facts[made.number]
+        facts.why = why
+        if one.kind == "layer":
+            # It is this layer's, though another one may gather it.
+            facts.part = ("layer", one.index)
+        return made
+
+    # -- backward ----------------------------------------------------------------------------------
+
+    def _before_backward(self, one: Unit) -> Callable[[], None]:
+        return lambda: self._gather_again(one)
+
+    def _gather_again(self, one: Unit) -> None:
+        """pre_backward, and the gather of the unit before it in the order of forward passes."""
+        if one.state == BEFORE_BACKWARD:
+            return
+        one.state = BEFORE_BACKWARD
+        self._gather(one)
+        self._copy_out(one, forward=False)
+        if self.splitting.explicit and one.kind == "layer" and one.index:
+            self._gather(self.units["layer", one.index - 1])
+        elif one.places and (place := one.places.pop()):
+            self._gather(self.order[place - 1])
+
+    def _after_backward(self, one: Unit) -> None:
+        """post_backward: free the weights, reduce the gradients."""
+        one.state = AFTER_BACKWARD
+        gradients = []
+        for weight in one.weights():
+            if weight.grad is not None:
+                gradients.append(weight.grad)
+                weight.grad = None
+        one.gathered = None
+        self.reducing = None
+        if not gradients:
+            return
+        one.reduced = None
+        given = self._take(one, "r", "gradients, side by side", REDUCE)
+        gradients.clear()
+        share = self._take(one, "q", "reduced gradients", REDUCE)
+        if self.splitting.replicated:
+            one.reduced = share
+        if self.splitting.recasts:
+            share = self._take(one, "z", "reduced gradients, cast", REDUCE)
+        if one.grad is None:
+            self.tape.count_as(share, Category.GRADIENTS)
+            one.grad = share
+        self.reducing = given
+
+    def finish(self) -> None:
+        """_root_post_backward_final_callback: what no operation of the graph was last for."""
+        self.tape.mark("backward", "rest")
+        for one in self._as_modules_come():
+            if one.state != AFTER_BACKWARD:
+                self._after_backward(one)
+            one.state = IDLE
+            one.reduced = None
+            one.pending = None
+            one.places.clear()
+        self.order.clear()
+        self.reducing = None
+
+    def _as_modules_come(self) -> Sequence[Unit]:
+        """Root, embedding, layers, tail: the order in which the model has its modules."""
+        kinds = ("root", "embedding", "layer", "tail")
+        if self.early_tail:
+            kinds = ("root", "tail", "embedding", "layer")
+        return [one for kind in kinds for one in self.units.values() if one.kind == kind]
+
+
+def _weights(outer: Callable[[str], Sequence[Parameter]], kind: str) -> Weights:
+    return lambda: outer(kind)
+
+
+_NAMES = {
+    "root": "model",
+    "embedding": "embedding",
+    "layer": "layer",
+    "tail": "head",
+}
+GATHER = "Each GPU holds a shard of the weights; all of them are brought together to compute."
+WHOLE = "The unit's operations read whole weights."
+REDUCE = "Gradients are summed over the GPUs, and each keeps the sum for its own shard."

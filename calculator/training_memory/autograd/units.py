@@ -1,0 +1,35 @@
+"""What happens around the parts of a model that several GPUs share: hooks, as modules have them.
+
+The layers' code calls :meth:`Units.before` and :meth:`Units.after` where PyTorch would call the
+hooks of a module; on one GPU nothing happens.
+"""
+
+from __future__ import annotations
+
+from .tensors import Tensor
+
+
+class Units:
+    """One GPU: no unit is shared."""
+
+    #: Whether a weight's gradient, once it is there, is the one that the optimizer reads.
+    keeps_gradients = True
+
+    def begin(self) -> None:
+        """The model's forward pass begins."""
+
+    def start(self, unit: str) -> None:
+        """A unit's forward pass begins, which needs no gradient of its input."""
+
+    def before(self, unit: str, x: Tensor, index: int = 0) -> Tensor:
+        """A unit's forward pass begins with an input; returns what the unit is given."""
+        return x
+
+    def after(self, unit: str, output: Tensor, index: int = 0) -> None:
+        """A unit's forward pass ends with an output."""
+
+    def end(self, *outputs: Tensor) -> None:
+        """The model's forward pass ends."""
+
+    def finish(self) -> None:
+        """The backward pass ends."""

@@ -1,0 +1,48 @@
+"""The units of a model that several GPUs share, made for the way in which they do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..autograd.fully_sharded import FullySharded
+from ..autograd.tape import Tape
+from ..autograd.tensors import Parameter
+from ..autograd.units import Units
+from ..autograd.weights import Weights
+from ..splitting import parameters_of
+from .causal_lm import CausalLM
+
+
+def units_of(tape: Tape, model: CausalLM) -> Units:
+    """What hears of a model's parts as its step is recorded."""
+    structure = model.structure
+    split = structure.split
+    if split.way != "fsdp2":
+        return Units()
+    outer, wrap, tied = model.outer, split.wrap, structure.tied
+
+    def around(kind: str) -> Sequence[Parameter]:
+        named = {
+            name: other
+            for other in ("embedding", "tail")
+            for name in parameters_of(other, wrap, tied=tied)
+        }
+        return [weight for name, weight in outer.made.items() if named.get(name, "root") == kind]
+
+    positioned = structure.family in ("gpt2", "classic-gpt")
+    if wrap == "layers":
+        has: tuple[str, ...] = ("root",)
+    else:
+        has = (*(("root",) if positioned else ()), *(() if tied else ("embedding",)), "tail")
+    return FullySharded(
+        tape,
+        split,
+        around,
+        [_of_layer(weights) for weights in model.layers],
+        has=has,
+        tied=tied,
+    )
+
+
+def _of_layer(weights: Weights) -> Callable[[], Sequence[Parameter]]:
+    return lambda: list(weights.made.values())

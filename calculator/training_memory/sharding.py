@@ -1,0 +1,194 @@
+"""How replicas share a model, in the way of the framework that a run names: a run's fields.
+
+Data parallelism is always there with ``data`` over 1; the textbook counts ZeRO's shares alone, the
+other implementations what a framework's own buffers take as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+from .errors import InputError
+from .implementations import Implementation
+from .layout import Layout
+from .reading import Reading, a_choice, a_count, a_flag
+from .recipe import Recipe
+from .records import dataclass
+from .switches import Loss, Optimizer, Switches
+from .tuning import Tuning
+
+
+class Way(StrEnum):
+    """Who shares the model out among the replicas."""
+
+    DDP = "ddp"
+    FSDP2 = "fsdp2"
+
+
+class FsdpUnits(StrEnum):
+    """What FSDP gathers at a time: each layer, and the embedding and the head with the last norm.
+
+    With ``LAYERS`` what is around the layers is one unit, the model's own, which all of the forward
+    pass holds gathered.
+    """
+
+    ENDS = "ends"
+    LAYERS = "layers"
+
+
+class Prefetch(StrEnum):
+    """Who asks for the next unit: PyTorch as one ends, or the layer before it as it begins."""
+
+    IMPLICIT = "implicit"
+    EXPLICIT = "explicit"
+
+
+class ReduceDtype(StrEnum):
+    """The numbers in which FSDP's mixed precision sums gradients."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharding:
+    """How the replicas of a run share its model.
+
+    ``replicate`` copies of the sharded model (hybrid sharding); the others are FSDP2's
+    ``reshard_after_forward``, its units, its prefetch and its ``reduce_dtype``, and DDP's
+    ``gradient_as_bucket_view``.
+    """
+
+    sharding: Way = Way.DDP
+    replicate: int = 1
+    reshard_after_forward: bool = True
+    fsdp_units: FsdpUnits = FsdpUnits.ENDS
+    prefetch: Prefetch = Prefetch.IMPLICIT
+    reduce_dtype: ReduceDtype = ReduceDtype.FP32
+    bucket_views: bool = False
+
+
+#: As a request has them that says nothing; None is the implementation's own way.
+USUAL: Mapping[str, object] = {
+    "sharding": None,
+    "replicate": 1,
+    "reshard_after_forward": True,
+    "fsdp_units": None,
+    "prefetch": None,
+    "reduce_dtype": None,
+    "bucket_views": False,
+}
+
+_OF_FSDP2 = (
+    "replicate",
+    "reshard_after_forward",
+    "fsdp_units",
+    "prefetch",
+    "reduce_dtype",
+)
+_MOST_REPLICAS = 1_048_576
+
+
+def own_way(implementation: Implementation, zero: int) -> Way:
+    """Who shares if a run does not say.
+
+    torchtitan always uses FSDP2; Hugging Face's Trainer DDP, and FSDP where weights are shared.
+    """
+    fsdp = implementation is Implementation.TORCHTITAN or zero == 3
+    return Way.FSDP2 if fsdp else Way.DDP
+
+
+def read(reading: Reading, implementation: Implementation, layout: Layout) -> Sharding:
+    """The sharding of a request; where it says nothing, the implementation's own."""
+    own = own_way(implementation, layout.zero)
+    usual = Sharding()
+    return Sharding(
+        sharding=reading.switch("sharding", a_choice(Way), own),
+        replicate=reading.field("replicate", a_count(most=_MOST_REPLICAS), 1),
+        reshard_after_forward=reading.field("reshard_after_forward", a_flag, True),
+        fsdp_units=reading.switch("fsdp_units", a_choice(FsdpUnits), usual.fsdp_units),
+        prefetch=reading.switch("prefetch", a_choice(Prefetch), usual.prefetch),
+        reduce_dtype=reading.switch("reduce_dtype", a_choice(ReduceDtype), usual.reduce_dtype),
+        bucket_views=reading.field("bucket_views", a_flag, False),
+    )
+
+
+def with_zero(layout: Layout, sharding: Sharding, implementation: Implementation) -> Layout:
+    """The layout with the stage of ZeRO that FSDP2 is, where none is named."""
+    if implementation is Implementation.PAPER or sharding.sharding is not Way.FSDP2:
+        return layout
+    if layout.zero or layout.data == 1:
+        return layout
+    from dataclasses import replace
+
+    return replace(layout, zero=3)
+
+
+def of_the_textbook(reading: Reading) -> Iterator[InputError]:
+    """Every field of these that is set although the textbook has one way of sharing."""
+    for name, usual in USUAL.items():
+        value = reading.value(name)
+        if value is not None and str(value).lower() not in (str(usual).lower(), ""):
+            allowed = "the textbook shares by ZeRO's stage alone; choose another implementation"
+            yield InputError(name, value, allowed)
+
+
+def refused(
+    sharding: Sharding, layout: Layout, recipe: Recipe, switches: Switches, tuning: Tuning
+) -> Iterator[InputError]:
+    """What a framework does not do, or what is not followed of it yet."""
+    usual = Sharding()
+    if sharding.sharding is Way.DDP:
+        for name in _OF_FSDP2:
+            if getattr(sharding, name) != getattr(usual, name):
+                allowed = "only FSDP2 has this; set sharding to fsdp2"
+                yield InputError(name, getattr(sharding, name), allowed)
+    elif sharding.bucket_views:
+        yield InputError("bucket_views", True, "only DDP has buckets; set sharding to ddp")
+    if layout.data == 1:
+        return
+    if sharding.sharding is Way.DDP:
+        yield from _of_ddp(layout, recipe)
+    else:
+        yield from _of_fsdp2(sharding, layout, recipe, switches)
+        if not tuning.trains_all:
+            allowed = "under FSDP2 whole models are trained so far; use none, or sharding ddp"
+            yield InputError("adapter", str(tuning.adapter), allowed)
+
+
+def _of_ddp(layout: Layout, recipe: Recipe) -> Iterator[InputError]:
+    if layout.zero:
+        allowed = "DDP shares nothing out: use 0, or 3 with sharding fsdp2"
+        yield InputError("zero", layout.zero, allowed)
+    if recipe.precision == "master-fp32-grad":
+        allowed = (
+            "DDP reduces the gradients that autograd makes, and keeps no sums of them in fp32; set "
+            "the recipe to mixed-adam or autocast-adam"
+        )
+        yield InputError("sharding", str(Way.DDP), allowed)
+
+
+def _of_fsdp2(
+    sharding: Sharding, layout: Layout, recipe: Recipe, switches: Switches
+) -> Iterator[InputError]:
+    if layout.zero in (1, 2):
+        allowed = "FSDP2 shares weights as well, which is stage 3; use 3"
+        yield InputError("zero", layout.zero, allowed)
+    if layout.data % sharding.replicate or sharding.replicate == layout.data:
+        allowed = (
+            f"the {layout.data:,} data-parallel GPUs are divided into so many groups of 2 or more, "
+            f"so use a smaller divisor of {layout.data:,}"
+        )
+        yield InputError("replicate", sharding.replicate, allowed)
+    if recipe.precision.startswith("master"):
+        allowed = (
+            "FSDP2 keeps no second copy: its shards are in fp32 and are gathered in 16 bits; set "
+            "the recipe to autocast-adam, which is that here, or to fp32-adam or bf16-adam"
+        )
+        yield InputError("sharding", str(Way.FSDP2), allowed)
+    if switches.loss is not Loss.FULL:
+        yield InputError("loss", str(switches.loss), "under FSDP2 the full loss is followed so far")
+    if switches.optimizer not in (Optimizer.ADAMW, Optimizer.SGD_MOMENTUM):
+        allowed = "under FSDP2 adamw and sgd-momentum are followed so far"
+        yield InputError("optimizer", str(switches.optimizer), allowed)

@@ -1,0 +1,45 @@
+"""What a run's splitting over GPUs means for the recording of its step, and for its sizes."""
+
+from __future__ import annotations
+
+from .run import Run
+from .sharding import FsdpUnits, Prefetch, ReduceDtype, Way
+from .splitting import ALONE, WHOLE, Share, Splitting
+
+
+def splitting_of(run: Run) -> Splitting:
+    """The order of events of a run on several GPUs."""
+    if run.layout.data == 1:
+        return ALONE
+    of = run.sharding
+    if of.sharding is Way.DDP:
+        return Splitting(way=str(of.sharding), views=of.bucket_views)
+    share = share_of(run)
+    return Splitting(
+        way=str(of.sharding),
+        wrap="ends" if of.fsdp_units is FsdpUnits.ENDS else "layers",
+        reshards=of.reshard_after_forward,
+        explicit=of.prefetch is Prefetch.EXPLICIT,
+        casts=share.compute != share.keep,
+        recasts=share.reduce != share.keep,
+        replicated=of.replicate > 1,
+    )
+
+
+def share_of(run: Run) -> Share:
+    """What one GPU of a run has of each weight."""
+    of, precision = run.sharding, run.recipe.precision
+    if run.layout.data == 1:
+        return WHOLE
+    keep = 4 if precision in ("fp32", "autocast") else 2
+    if of.sharding is Way.DDP:
+        return Share(buckets=True)
+    compute = 2 if precision == "autocast" else keep
+    # Without a policy of mixed precision gradients are reduced as they come.
+    low = precision == "autocast" and of.reduce_dtype is ReduceDtype.BF16
+    return Share(
+        shards=run.layout.data // of.replicate,
+        compute=compute,
+        keep=keep,
+        reduce=2 if low else keep,
+    )

@@ -1,0 +1,152 @@
+"""How GPUs share a run's weights, gradients and optimizer states, in a framework's own way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from .layouts import Layout, Weight, layout_of, rounded
+from .model import Model
+from .records import dataclass
+
+#: The units that FSDP2 gathers: each layer, the embedding, the last norm and the head, and the
+#: whole model with what is left.
+UNITS = ("root", "embedding", "layer", "tail")
+#: What each unit takes, by the letter of its symbol.
+QUANTITIES: Mapping[str, str] = {
+    "i": "a GPU's shard in the dtype to compute in",
+    "o": "what a gather writes",
+    "u": "weights, whole",
+    "r": "gradients, to be reduced",
+    "q": "a GPU's share of the reduced gradients",
+    "z": "the same in the dtype of the weights",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splitting:
+    """What decides the order of events where several GPUs share a step; part of a structure.
+
+    ``way`` is "fsdp2", "ddp" or "" for neither. FSDP2: ``wrap`` says which modules are units by
+    themselves, "layers" or "ends" too; ``reshards`` whether a unit's weights are freed between its
+    forward and backward pass; ``explicit`` whether each layer gathers the next one itself;
+    ``casts`` whether it computes in another dtype than it keeps, ``recasts`` whether gradients are
+    reduced in another dtype than they are kept; ``replicated`` whether each shard is on several
+    GPUs. DDP: ``views`` whether gradients live in its buckets.
+    """
+
+    way: str = ""
+    wrap: str = "layers"
+    reshards: bool = True
+    explicit: bool = False
+    casts: bool = False
+    recasts: bool = False
+    replicated: bool = False
+    views: bool = False
+
+
+ALONE = Splitting()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Of how many GPUs one holds a share of each weight, and in bytes a number of what it does.
+
+    ``shards`` GPUs share the rows of each weight; ``compute``, ``keep`` and ``reduce`` are the
+    bytes of a number that is computed with, kept, and reduced. With ``buckets`` gradients have
+    buckets in which they are sent.
+    """
+
+    shards: int = 1
+    compute: int = 4
+    keep: int = 4
+    reduce: int = 4
+    buckets: bool = False
+
+
+WHOLE = Share()
+
+
+def sharded(layout: Layout, shards: int) -> Layout:
+    """The layout with each weight's first dimension divided, up to whole rows.
+
+    As FSDP2 does (torch/distributed/fsdp/_fully_shard/_fsdp_param.py, _init_sharded_param): every
+    GPU holds as many rows, the last ones padded; rank 0 has no padding.
+    """
+    if shards == 1:
+        return layout
+    return Layout(
+        first=tuple(_shard(weight, shards) for weight in layout.first),
+        layer=tuple(_shard(weight, shards) for weight in layout.layer),
+        last=tuple(_shard(weight, shards) for weight in layout.last),
+        layers=layout.layers,
+    )
+
+
+def _shard(weight: Weight, shards: int) -> Weight:
+    rows, *rest = weight.shape
+    return Weight(name=weight.name, shape=(-(-rows // shards), *rest), vocabulary=weight.vocabulary)
+
+
+@lru_cache(maxsize=64)
+def unit_values(
+    model: Model, implementation: str, wrap: str, share: Share
+) -> tuple[tuple[str, int], ...]:
+    """The bytes of every unit's buffers by their symbols."""
+    layout = sharded(layout_of(model, implementation), share.shards)
+    found = []
+    for unit, weights in units(layout, wrap, tied=model.tied).items():
+        numels = [weight.numel for weight in weights]
+        shard = sum(numels)
+        sizes = {
+            "i": shard * share.compute,
+            "o": shard * share.shards * share.compute,
+            "u": sum(rounded(numel * share.shards * share.compute) for numel in numels),
+            "r": shard * share.shards * share.reduce,
+            "q": shard * share.reduce,
+            "z": shard * share.keep,
+        }
+        found += [(symbol_of(unit, letter), size) for letter, size in sizes.items()]
+    return tuple(found)
+
+
+def symbol_of(unit: str, letter: str) -> str:
+    """The symbol that stands for one of a unit's quantities in bytes."""
+    return f"{letter}:{unit}"
+
+
+def units(layout: Layout, wrap: str, *, tied: bool) -> dict[str, Sequence[Weight]]:
+    """The weights of each unit."""
+    if wrap == "layers":
+        found: dict[str, Sequence[Weight]] = {
+            "root": (*layout.first, *layout.last),
+            "embedding": (),
+            "tail": (),
+        }
+    else:
+        tables, rest = layout.first[:1], layout.first[1:]
+        # Where the head is the embedding, both are in the last unit.
+        found = {
+            "root": rest,
+            "embedding": () if tied else tables,
+            "tail": (*layout.last, *tables) if tied else layout.last,
+        }
+    return {**found, "layer": layout.layer}
+
+
+def parameters_of(unit: str, wrap: str, *, tied: bool) -> Iterator[str]:
+    """Names of the weights around the layers that belong to a unit, as the layers' code has them.
+
+    The root has whatever is not named.
+    """
+    if wrap == "layers":
+        return
+    if unit == ("tail" if tied else "embedding"):
+        yield "embedding"
+    if unit == "tail":
+        yield from ("final norm", "final norm bias", "head", "head bias")
+
+
+def total_bytes(layout: Layout, item_bytes: int) -> int:
+    """All weights side by side in one buffer."""
+    return rounded(layout.parameters * item_bytes)

@@ -15,6 +15,7 @@ import decoder_run
 import decoder_tables
 import measured_tables
 import published_tables
+import reserved_tables
 import sharded_tables
 from table import Cell, Column, Table
 from training_memory import catalog, recipe
@@ -229,6 +230,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "blocks": block_tables.summary,
     "blocks-all": block_tables.every,
     "blocks-tensors": block_tables.tensors,
+    "reserved": reserved_tables.shares,
     "measured": measured_tables.summary,
     "measured-rows": measured_tables.rows,
 }

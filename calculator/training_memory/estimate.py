@@ -6,6 +6,7 @@ from functools import cached_property
 
 from .categories import STATES, Category
 from .events import Group, place
+from .need import Fits, Need, is_played, need
 from .omitted import omitted
 from .rank import Rank, ranks
 from .recorded_step import trained_parameters
@@ -111,14 +112,27 @@ class Estimate:
         capacity = self.capacity_bytes
         return None if capacity is None else capacity - self.worst.peak_bytes
 
+    @cached_property
+    def need(self) -> Need:
+        """What must be free on the fullest GPU; it takes longer than all else together."""
+        return need(self.run, self.worst.peak_bytes)
+
+    @property
+    def fits(self) -> Fits | None:
+        """Whether the run's GPU is enough for it: yes, tight or no; None where none was named."""
+        return self.need.fits(self.run.gpu) if self.run.gpu else None
+
     @property
     def omitted(self) -> tuple[str, ...]:
         """What this accounting leaves out, a sentence each."""
         return omitted(self.run)
 
-    def to_json(self) -> dict[str, object]:
-        """The answer as plain values: the worst GPU's, and each kind's under ``ranks``."""
-        room = self.room_bytes
+    def to_json(self, *, full: bool = True) -> dict[str, object]:
+        """The answer as plain values: the worst GPU's, and each kind's under ``ranks``.
+
+        Unless ``full`` it leaves out ``need`` and ``fits`` where they take longer than all else.
+        """
+        full = full or not is_played(self.run)
         return {
             "run": self.run.to_json(),
             "peak": self.worst.peak_json(),
@@ -130,10 +144,14 @@ class Estimate:
             "rank": self.worst.rank.label,
             "ranks": [rank.to_json() for rank in self.ranks],
             "capacity_bytes": self.capacity_bytes,
-            "room_bytes": room,
-            "fits": None if room is None else room >= 0,
+            "room_bytes": self.room_bytes,
+            **(self._need_json() if full else {}),
             "omitted": list(self.omitted),
         }
+
+    def _need_json(self) -> dict[str, object]:
+        fits = self.fits
+        return {"need": self.need.to_json(), "fits": None if fits is None else str(fits)}
 
     def __str__(self) -> str:
         return f"{self.run.model.name}: {show_bytes(self.worst.peak_bytes)}"

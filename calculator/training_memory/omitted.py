@@ -19,7 +19,7 @@ def omitted(run: Run) -> tuple[str, ...]:
 def _recorded(run: Run) -> Iterator[str]:
     yield (
         "The CUDA context, and what the allocator reserves beyond what is allocated: the sizes "
-        "here are torch.cuda.memory_allocated's, so leave some gigabytes free."
+        "here are torch.cuda.memory_allocated's. What must be free has bounds of its own."
     )
     yield "What kernels take for themselves, such as cuBLAS workspaces and attention's backward."
     yield "Anything beside the model's step: a second model, evaluation, data kept on the GPU."

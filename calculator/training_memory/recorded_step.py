@@ -23,8 +23,8 @@ from .switches import Optimizer
 from .walk import left
 
 
-def structure(run: Run) -> Structure:
-    """The order of a run's events, as far as sizes do not decide it."""
+def structure(run: Run, *, scratch: bool = False) -> Structure:
+    """The order of a run's events, as far as sizes do not decide it; see :func:`structure_of`."""
     return structure_of(
         run.model,
         sequence=run.sequence,
@@ -41,6 +41,7 @@ def structure(run: Run) -> Structure:
         norm=run.switches.norm_kernel,
         dropout=run.switches.dropout,
         split=splitting_of(run),
+        scratch=scratch,
     )
 
 

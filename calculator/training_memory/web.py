@@ -81,7 +81,8 @@ def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, obje
     state = controls.normal(asked, run)
     binary = controls.is_binary(state)
     prefix = request.get("prefix", "tm")
-    html = parts(made, binary=binary, prefix=prefix)
+    full = bool(request.get("advice"))
+    html = parts(made, binary=binary, prefix=prefix, full=full)
     # Trying every change takes longer than the answer, so it waits until it is asked for; that a
     # run fits is known at once.
     if request.get("advice") or (made.room_bytes or 0) >= 0:
@@ -91,9 +92,9 @@ def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, obje
     return {
         "ok": True,
         "run": run.to_json(),
-        "estimate": made.to_json(),
+        "estimate": made.to_json(full=full),
         "html": html,
-        "text": _texts(made, state),
+        "text": _texts(made, state, full=full),
         "summaries": form.summaries(run),
         "fields": {**form.shown(run), controls.UNITS: controls.UNIT_NAMES[binary]},
         "notes": {**form.notes(run, binary=binary), **_shortened(request, run)},
@@ -129,12 +130,12 @@ def _state(request: Mapping[str, Any], stepped: dict[str, str]) -> controls.Stat
     return state
 
 
-def _texts(made: Estimate, state: controls.State) -> dict[str, str]:
+def _texts(made: Estimate, state: controls.State, *, full: bool) -> dict[str, str]:
     """The answer's plain texts: what to call it, and what its buttons copy."""
     return {
         "title": form.title(made.run, state),
         "command": command(state),
-        "json": json.dumps(made.to_json(), ensure_ascii=False, indent=2),
+        "json": json.dumps(made.to_json(full=full), ensure_ascii=False, indent=2),
         "file": f"training-memory-{made.run.model.id}",
     }
 

@@ -137,7 +137,7 @@ def test_what_looks_alike_to_some_differs_in_pattern(scheme):
                     assert difference(colour, other, eyes) > 0.1
 
 
-@pytest.mark.parametrize("name", ["tm-good", "tm-bad"])
+@pytest.mark.parametrize("name", ["tm-good", "tm-warn", "tm-bad"])
 @pytest.mark.parametrize("scheme", SURFACE)
 def test_good_and_bad_news_can_be_read(scheme, name):
     assert contrast(colours(scheme)[name], SURFACE[scheme]) >= 4.5

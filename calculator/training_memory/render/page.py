@@ -51,6 +51,7 @@ def calculator(
         f'<figure class="tm-figure" data-part="bar">{made["bar"]}</figure>'
         f'<figure class="tm-figure" data-part="step">{made["step"]}</figure>'
         f'<div data-part="split">{made["split"]}</div>'
+        f'<div data-part="need">{made["need"]}</div>'
         f'<div data-part="advice">{advice(found, usable=False)}</div>'
         f"{planner(prefix=prefix)}"
         f"{_curves(run, prefix=prefix)}"

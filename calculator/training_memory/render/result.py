@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from ..estimate import Estimate
+from ..need import Fits
 from ..units import show_bytes
+from . import need as needed
 from .answer import answer
 from .bar import bar
 from .html_table import table
@@ -16,11 +18,15 @@ from .svg import escape
 _SIZE = re.compile(r"(\d) ([kMGT]i?B)\b")
 
 
-def parts(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> dict[str, str]:
-    """Every part of the answer to one run."""
+def parts(
+    estimate: Estimate, *, binary: bool = False, prefix: str = "tm", full: bool = True
+) -> dict[str, str]:
+    """Every part of the answer to one run; unless ``full`` only what is found at once."""
+    full = full or needed.quickly(estimate)
     return {
         "answer": sentence(estimate, binary=binary),
-        "verdict": verdict(estimate, binary=binary),
+        "verdict": verdict(estimate, binary=binary, full=full),
+        "need": need(estimate, binary=binary, full=full),
         "bar": bar(estimate, binary=binary, prefix=prefix),
         "step": step(estimate, binary=binary, prefix=prefix),
         "split": split(estimate, binary=binary, prefix=prefix),
@@ -41,7 +47,16 @@ def unbroken(words: str) -> str:
     return _SIZE.sub("\\1\u00a0\\2", words)
 
 
-def verdict(estimate: Estimate, *, binary: bool = False) -> str:
+def need(estimate: Estimate, *, binary: bool = False, full: bool = True) -> str:
+    """What must be free on the GPU; unless ``full`` only that it is more than the peak."""
+    if not full:
+        return '<p class="tm-need">To be free on the GPU: the peak, and more.</p>'
+    bounds = needed.bounds(estimate.need, binary=binary)
+    said = escape(needed.made_of(estimate.need, binary=binary))
+    return unbroken(f'<p class="tm-need">To be free on the GPU: <b>{bounds}</b>. {said}</p>')
+
+
+def verdict(estimate: Estimate, *, binary: bool = False, full: bool = True) -> str:
     """Whether it fits, and how much room is left or missing."""
     room, gpu = estimate.room_bytes, estimate.run.gpu
     if room is None or gpu is None:
@@ -50,6 +65,14 @@ def verdict(estimate: Estimate, *, binary: bool = False) -> str:
     if room < 0:
         words = f"<b>Does not fit</b> {size} too much for {_the(gpu.name)}"
         return unbroken(f'<span class="tm-verdict tm-too-much">{words}</span>')
+    if full and (but := needed.verdict(estimate)):
+        tight = estimate.fits is Fits.TIGHT
+        word, css = ("Tight", "tm-tight") if tight else ("Does not fit", "tm-too-much")
+        helps = f" {needed.HELPS}" if tight else ""
+        return unbroken(
+            f'<span class="tm-verdict {css}"><b>{word}</b> {size} left beside the peak, but '
+            f"{escape(but)}.{helps}</span>"
+        )
     words = f"<b>Fits</b> {size} of {_the(gpu.name)} left"
     return unbroken(f'<span class="tm-verdict tm-fits">{words}</span>')
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ..categories import CATEGORIES, Category
 from ..estimate import Estimate, RankEstimate
+from ..need import Fits
 from ..switches import Optimizer
 from ..units import GB, GIB, percent, ratio, show_bytes
+from . import need as needed
 from .answer import answer, layout_words
 from .table import fitting
 from .terminal import GLYPHS, LETTERS, Terminal
@@ -114,13 +116,24 @@ def _facts(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]
         said = f"{gpu.name}: short by {size}" if room < 0 else f"{gpu.name}: {size} left"
         if gpu.usable_bytes:
             said += f" (PyTorch sees {show_bytes(gpu.usable_bytes, binary=binary)} of memory)"
+        if but := needed.verdict(estimate):
+            said += f"; {but}"
         facts.append(("GPU", said))
+    bounds = needed.bounds(estimate.need, binary=binary)
+    facts.append(("To be free", f"{bounds}. {needed.made_of(estimate.need, binary=binary)}"))
+    if gpu:
+        facts.append(("Fits", _fits(estimate)))
     width = max(len(name) for name, _ in facts) + 2
     return [
         line
         for name, said in facts
         for line in terminal.prose(said, first=f"{_MARGIN}{name:{width}}")
     ]
+
+
+def _fits(estimate: Estimate) -> str:
+    """Yes, tight or no, with what helps where it is tight."""
+    return f"{estimate.fits}. {needed.HELPS}" if estimate.fits is Fits.TIGHT else f"{estimate.fits}"
 
 
 def ranks(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]:

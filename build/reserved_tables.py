@@ -1,0 +1,59 @@
+"""What PyTorch's allocator reserves beyond what is allocated: published, and played."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+import accuracy_tables
+from measured import Measured, measured
+from table import Cell, Column, Table
+from training_memory.replay import replay
+from training_memory.units import ratio
+
+#: Every so many traced steps one is played; playing all would take longer than all other tables.
+EVERY = 8
+_RESERVED = re.compile(r"peak reserved (\d+) MiB")
+
+
+def _published() -> list[tuple[int, int]]:
+    """What was reserved and allocated in the same run, in bytes, where a source gives both."""
+    found = ((_RESERVED.search(one.row["also_measured"]), one) for one in measured())
+    return [_pair(match, one) for match, one in found if match]
+
+
+def _pair(match: re.Match[str], one: Measured) -> tuple[int, int]:
+    return int(match[1]) * 2**20, one.bytes
+
+
+@cache
+def _played() -> tuple[tuple[int, int], ...]:
+    """The same of some traced steps, the allocator played."""
+    steps = (accuracy_tables.run_of(one.row) for one in accuracy_tables.compared()[::EVERY])
+    allocators = [replay(step) for step in steps]
+    return tuple((one.most_reserved, one.most_allocated) for one in allocators)
+
+
+def shares() -> Table:
+    """How much more is reserved than allocated: the least, the median and the most."""
+    return Table(
+        columns=(
+            Column(heading="Where", name="where", right=False),
+            Column(heading="Runs", name="runs"),
+            Column(heading="Least", name="least_percent"),
+            Column(heading="Median", name="median_percent"),
+            Column(heading="Most", name="most_percent"),
+        ),
+        rows=(
+            _row("Published (nanotron, 8 GPUs)", _published()),
+            _row("Played through the allocator (traced steps, one GPU)", _played()),
+        ),
+    )
+
+
+def _row(name: str, pairs: Sequence[tuple[int, int]]) -> tuple[Cell, ...]:
+    ordered = sorted(pairs, key=lambda pair: pair[0] / pair[1])
+    chosen = (ordered[0], ordered[len(ordered) // 2], ordered[-1])
+    beyond = [ratio(100 * (reserved - held), held) for reserved, held in chosen]
+    return (Cell(name), Cell(len(ordered)), *(Cell(one, f"{one} %") for one in beyond))

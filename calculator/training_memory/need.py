@@ -1,0 +1,122 @@
+"""What must be free on a GPU for a run: more than it allocates, by how much in bounds.
+
+The least is what is allocated and the smallest CUDA context that was seen. The most is what
+PyTorch's allocator reserves when the run's first steps are played through it (:mod:`.replay`), and
+the largest context. Where a run cannot be played (the textbook's accounting, several GPUs), the
+allocator's part is the largest share that was published beside an allocated figure.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from .gpus import Gpu
+from .implementations import Implementation
+from .records import dataclass
+from .run import Run
+
+#: The CUDA context, in bytes. The least: a device's use less what llm.c allocated on it, on an RTX
+#: 3060 (docs/data/measured/rows.csv, M0195). The most: Hugging Face's guide "Model training
+#: anatomy", a GPU's use after a first tiny tensor, 1,343 MiB.
+CONTEXT = (287 * 2**20, 1343 * 2**20)
+#: MiB reserved and allocated in the same run, where the share was largest: nanotron on 8 GPUs
+#: (docs/data/measured/rows.csv, M0151).
+PUBLISHED = (9170, 8570)
+
+
+class Fits(StrEnum):
+    """Whether a run fits a GPU: surely, only perhaps, or not."""
+
+    YES = "yes"
+    TIGHT = "tight"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a run needs free on its fullest GPU, in bytes.
+
+    ``allocated_bytes`` is the peak, ``reserved_bytes`` what the allocator takes for it when nothing
+    stops it; ``played`` says that this was played through the allocator and not taken from a
+    published share. ``goes_through`` is whether the run's GPU is enough for the allocator if it
+    gives back what it does not use (None: no GPU named, or not played).
+    """
+
+    allocated_bytes: int
+    reserved_bytes: int
+    played: bool
+    goes_through: bool | None
+
+    @property
+    def least_bytes(self) -> int:
+        """No run can do with less."""
+        return self.allocated_bytes + CONTEXT[0]
+
+    @property
+    def most_bytes(self) -> int:
+        """With as much the run has all that it asks for."""
+        return self.reserved_bytes + CONTEXT[1]
+
+    def fits(self, gpu: Gpu) -> Fits:
+        """Whether it fits: no more than the name promises, and than the device was seen to have."""
+        has = gpu.usable_bytes or gpu.memory_bytes
+        if self.allocated_bytes > gpu.memory_bytes or self.least_bytes > has:
+            return Fits.NO
+        if self.goes_through is False:
+            return Fits.NO
+        return Fits.YES if self.most_bytes <= has else Fits.TIGHT
+
+    def to_json(self) -> dict[str, object]:
+        """The bounds as plain values."""
+        return {
+            "least_bytes": self.least_bytes,
+            "most_bytes": self.most_bytes,
+            "allocated_bytes": self.allocated_bytes,
+            "reserved_bytes": self.reserved_bytes,
+            "reserved_by": "replay" if self.played else "published share",
+            "context_bytes": list(CONTEXT),
+        }
+
+
+def need(run: Run, allocated_bytes: int) -> Need:
+    """What a run whose peak is known needs free."""
+    if not is_played(run):
+        reserved, allocated = PUBLISHED
+        return Need(
+            allocated_bytes=allocated_bytes,
+            reserved_bytes=allocated_bytes * reserved // allocated,
+            played=False,
+            goes_through=None,
+        )
+    # Most answers play nothing, and start sooner without what it takes.
+    from .replay import replay
+
+    reserved_bytes = replay(run).most_reserved
+    return Need(
+        allocated_bytes=allocated_bytes,
+        reserved_bytes=max(reserved_bytes, allocated_bytes),
+        played=True,
+        goes_through=_goes_through(run, allocated_bytes, reserved_bytes),
+    )
+
+
+def is_played(run: Run) -> bool:
+    """Whether the run can be played through the allocator, which takes a while."""
+    return run.implementation is not Implementation.PAPER and run.layout.gpus == 1
+
+
+def _goes_through(run: Run, allocated_bytes: int, reserved_bytes: int) -> bool | None:
+    """Whether the allocator finds room on the run's GPU, with the smallest context beside it."""
+    if run.gpu is None:
+        return None
+    room = (run.gpu.usable_bytes or run.gpu.memory_bytes) - CONTEXT[0]
+    if room < allocated_bytes or room >= reserved_bytes:
+        return room >= reserved_bytes
+    from .allocator import OutOfMemoryError
+    from .replay import replay
+
+    try:
+        replay(run, room)
+    except OutOfMemoryError:
+        return False
+    return True

@@ -1,0 +1,48 @@
+"""What must be free on a GPU, in words: for the terminal and the page alike."""
+
+from __future__ import annotations
+
+from ..estimate import Estimate
+from ..need import CONTEXT, Fits, Need, is_played
+from ..units import show_bytes
+
+#: What helps a run that is tight: segments that grow leave fewer gaps (PyTorch's notes on CUDA,
+#: "Optimizing memory usage with PYTORCH_CUDA_ALLOC_CONF").
+HELPS = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True leaves fewer gaps."
+
+
+def bounds(need: Need, *, binary: bool) -> str:
+    """From the least to the most: ``66.9 to 69.3 GB``."""
+    least, most = (show_bytes(size, binary=binary) for size in (need.least_bytes, need.most_bytes))
+    number, unit = least.split(" ")
+    return f"{number} to {most}" if most.endswith(f" {unit}") else f"{least} to {most}"
+
+
+def made_of(need: Need, *, binary: bool) -> str:
+    """What the bounds are made of."""
+    low, high = (show_bytes(size, binary=binary) for size in CONTEXT)
+    beyond = show_bytes(need.reserved_bytes - need.allocated_bytes, binary=binary)
+    how = (
+        "found by playing two steps through it"
+        if need.played
+        else "the largest share published beside an allocated figure"
+    )
+    return (
+        f"The peak, the CUDA context ({low} to {high}) and what PyTorch's allocator reserves "
+        f"beyond it (up to {beyond}, {how})."
+    )
+
+
+def quickly(estimate: Estimate) -> bool:
+    """Whether the bounds cost no more than the answer."""
+    return not is_played(estimate.run)
+
+
+def verdict(estimate: Estimate) -> str:
+    """What the bounds say of the run's GPU where the peak alone would fit; else nothing."""
+    fits, room, gpu = estimate.fits, estimate.room_bytes, estimate.run.gpu
+    if gpu is None or room is None or room < 0 or fits is Fits.YES:
+        return ""
+    if fits is Fits.TIGHT:
+        return f"it may run out: the most that it needs is more than the {gpu.name} has"
+    return f"with what is beside it, it is more than the {gpu.name} has"

@@ -1,0 +1,134 @@
+"""The first steps of a run played through PyTorch's allocator, request by request.
+
+Every layer is played, not three that stand for all: what an allocator reserves depends on the order
+in which sizes come and go, and nothing of it can be multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .allocator import Allocator, Block
+from .autograd.memory import Facts
+from .held import MASTER_COPIES, item_bytes_of
+from .layouts import Layout, Weight, buffers_of, layout_of
+from .optimizers import get, is_hidden_matrix
+from .recorded import sizes_of
+from .recorded_step import optimizer_id, structure, values
+from .recording import Recording, record
+from .run import Run
+from .scratch import Room
+from .structure import chunk_sizes, computes_in
+
+#: The first step has no optimizer states yet, the second finds the first one's segments; what the
+#: later ones ask for, the second asked for as well.
+STEPS = 2
+#: cuBLAS's workspace on Hopper, the larger one (getChosenWorkspaceSize in
+#: aten/src/ATen/cuda/CublasHandlePool.cpp), for the thread that runs forward and the one that runs
+#: backward.
+WORKSPACES = (32 * 2**20,) * 2
+
+
+def replay(run: Run, capacity: int | None = None) -> Allocator:
+    """The allocator after the run's first steps, with ``capacity`` bytes of the GPU for it.
+
+    The run is one GPU's, as a library runs it. What attention's kernels hold inside themselves and
+    cuBLAS's workspaces are played as well. Raises :class:`.allocator.OutOfMemoryError`.
+    """
+    return _Player(run, Allocator(capacity)).played()
+
+
+class _Player:
+    """A run and the allocator that it is played through."""
+
+    def __init__(self, run: Run, allocator: Allocator) -> None:
+        self.run = run
+        self.allocator = allocator
+        self.precision = run.recipe.precision
+        self.layout = layout_of(run.model, str(run.implementation))
+        self.optimizer = get(optimizer_id(run))
+        #: What stays to the end.
+        self.kept: list[Block] = []
+
+    def played(self) -> Allocator:
+        self._before()
+        recording, sizes = self._recorded()
+        for step in range(STEPS):
+            left = self._passes(recording, sizes)
+            self._update(first=step == 0)
+            for block in left:
+                self.allocator.release(block)
+        return self.allocator
+
+    def _keep(self, *sizes: int) -> None:
+        self.kept += [self.allocator.allocate(size) for size in sizes]
+
+    def _before(self) -> None:
+        """What is there before the first step: the model, copies of its weights, workspaces."""
+        item_bytes = 4 if computes_in(self.precision) == "fp32" else 2
+        self._keep(*(one.numel * item_bytes for one in _weights(self.layout)))
+        self._keep(*(size for _, size in buffers_of(self.run.model, str(self.run.implementation))))
+        for copied in (
+            self.precision in MASTER_COPIES,
+            self.precision == "master-fp32-grad",  # the sums of gradients
+        ):
+            if copied:
+                self._keep(*(4 * one.numel for one in _weights(self.layout)))
+        self._keep(*WORKSPACES)
+
+    def _recorded(self) -> tuple[Recording, list[int]]:
+        run = self.run
+        tokens = run.sequence * run.micro_batch
+        chunks = len(chunk_sizes(run.model, str(run.switches.loss), tokens))
+        recording = record(structure(run, scratch=True), run.model.layers, chunks)
+        return recording, sizes_of(recording, values(run))
+
+    def _passes(self, recording: Recording, sizes: list[int]) -> list[Block]:
+        """Forward and backward; returns what is left: gradients, the batch, held logits."""
+        live: dict[int, Block] = {}
+        allocate, release = self.allocator.allocate, self.allocator.release
+        for section in recording.sections:
+            for storage, source, target in section.moves:
+                if source < 0:
+                    live[storage] = allocate(sizes[storage])
+                elif target < 0:
+                    release(live.pop(storage))
+        return list(live.values())
+
+    def _update(self, *, first: bool) -> None:
+        """The optimizer's step; the first one makes its states."""
+        room = _Room(self.allocator)
+        weights = list(_weights(self.layout))
+        item_bytes = item_bytes_of(self.precision)
+        copies = [room.take("", 4 * one.numel, "") for one in weights if self.precision == "master"]
+        if first:
+            for one in weights:
+                self._keep(*(size for _, size in self.optimizer.states(one, item_bytes)))
+        muon = self.optimizer.id == "muon"
+        looped = [one for one in weights if is_hidden_matrix(one) or not muon]
+        self.optimizer.update(room, looped, item_bytes)
+        del copies
+
+
+class _Room(Room):
+    """Scratch memory that comes from an allocator."""
+
+    def __init__(self, allocator: Allocator) -> None:
+        super().__init__()
+        self.allocator = allocator
+        self.blocks: dict[int, Block] = {}
+
+    def taken(self, facts: Facts) -> int:
+        number = super().taken(facts)
+        self.blocks[number] = self.allocator.allocate(facts.bytes.evaluate({}))
+        return number
+
+    def release(self, number: int) -> None:
+        self.allocator.release(self.blocks.pop(number))
+
+
+def _weights(layout: Layout) -> Iterator[Weight]:
+    yield from layout.first
+    for _ in range(layout.layers):
+        yield from layout.layer
+    yield from layout.last

@@ -129,9 +129,9 @@ def test_a_gpu_in_between_is_tried():
 
 
 def test_json_says_yes_tight_or_no():
-    found = estimate(run(recipe="bf16-adam")).to_json()
-    assert found["fits"] == "yes"
-    assert found["need"]["least_bytes"] < found["need"]["most_bytes"]
+    found = estimate(run(recipe="bf16-adam"))
+    assert found.to_json()["fits"] == "yes"
+    assert found.to_json()["need"] == found.need.to_json()
     assert estimate(run(gpu=None)).to_json()["fits"] is None
     assert estimate(run(micro_batch=512)).to_json()["fits"] == "no"
     assert "fits" not in estimate(run()).to_json(full=False)

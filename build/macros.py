@@ -25,6 +25,7 @@ import gpu_page  # noqa: E402
 import licenses  # noqa: E402
 import mathematics  # noqa: E402
 import player_page  # noqa: E402
+import scatter  # noqa: E402
 
 
 def define_env(env: Any) -> None:
@@ -55,6 +56,7 @@ def define_env(env: Any) -> None:
         "concept_list": content.concept_list,
         "paper_cards": content.paper_cards,
         "figure": figures.figure,
+        "scatter": scatter.scatter,
         "coefficient": figures.coefficient,
         "downloads": downloads.downloads,
         "licenses": licenses.licenses,

@@ -16,6 +16,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
+import measured_llmc
 import measured_losses
 from places import DOCS
 from training_memory.estimate import estimate
@@ -94,6 +95,8 @@ def _predicted(run: Run | None, entry: Mapping[str, Any]) -> int | None:
         return estimate(run).worst.peak_bytes
     if "loss" in entry:
         return measured_losses.peak(**entry["loss"])
+    if "llm_c" in entry:
+        return measured_llmc.allocated(**entry["llm_c"])
     return None
 
 

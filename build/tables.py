@@ -14,6 +14,7 @@ import block_tables
 import decoder_run
 import decoder_tables
 import measured_tables
+import peer_tables
 import published_tables
 import reserved_tables
 import sharded_tables
@@ -230,6 +231,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "blocks": block_tables.summary,
     "blocks-all": block_tables.every,
     "blocks-tensors": block_tables.tensors,
+    "peers": peer_tables.summary,
+    "peers-rows": peer_tables.rows,
     "reserved": reserved_tables.shares,
     "measured": measured_tables.summary,
     "measured-rows": measured_tables.rows,

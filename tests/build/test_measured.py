@@ -28,8 +28,8 @@ def test_every_row_has_an_entry_and_every_entry_a_row():
 @pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_says_one_thing(name):
     entry = ENTRIES[name]
-    assert len({"run", "loss", "why_not"} & entry.keys()) == 1
-    assert entry.keys() <= {"run", "loss", "why_not", "note", "found"}
+    assert len({"run", "loss", "llm_c", "why_not"} & entry.keys()) == 1
+    assert entry.keys() <= {"run", "loss", "llm_c", "why_not", "note", "found"}
 
 
 @pytest.mark.parametrize("one", LOSSES, ids=lambda one: one.id)
@@ -44,6 +44,15 @@ def test_whole_steps_come_near_what_was_measured():
         assert steps[len(steps) // 2] <= 0.04
     for one in SCORED:
         assert error(one) <= 0.12 or one.note or one.missing, one.id
+
+
+@pytest.mark.parametrize(("name", "activations"), [("M0194", 18_564), ("M0195", 1_326)])
+def test_llm_c_allocates_what_it_prints(name, activations):
+    # Its printed activations in MiB; states at 16 bytes for each of its 124,475,904 parameters.
+    one = next(one for one in ROWS if one.id == name)
+    assert one.row["also_measured"] == f"activations {activations} MiB"
+    printed = (one.predicted_bytes - 16 * 124_475_904) // 2**20
+    assert printed == activations
 
 
 def test_only_like_is_scored_with_like():

@@ -51,6 +51,7 @@ def test_llm_c_allocates_what_it_prints(name, activations):
     # Its printed activations in MiB; states at 16 bytes for each of its 124,475,904 parameters.
     one = next(one for one in ROWS if one.id == name)
     assert one.row["also_measured"] == f"activations {activations} MiB"
+    assert one.predicted_bytes is not None
     printed = (one.predicted_bytes - 16 * 124_475_904) // 2**20
     assert printed == activations
 

@@ -2,8 +2,8 @@
 
 The least is what is allocated and the smallest CUDA context that was seen. The most is what
 PyTorch's allocator reserves when the run's first steps are played through it (:mod:`.replay`), and
-the largest context. Where a run cannot be played (the textbook's accounting, several GPUs), the
-allocator's part is the largest share that was published beside an allocated figure.
+the largest context. Where a run cannot be played (the textbook's accounting), the allocator's part
+is the largest share that was published beside an allocated figure. NCCL's buffers are in neither.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def need(run: Run, allocated_bytes: int) -> Need:
 
 def is_played(run: Run) -> bool:
     """Whether the run can be played through the allocator, which takes a while."""
-    return run.implementation is not Implementation.PAPER and run.layout.gpus == 1
+    played = (Implementation.HUGGINGFACE, Implementation.TORCHTITAN)
+    return run.implementation in played and run.layout.tensor == run.layout.pipeline == 1
 
 
 def _goes_through(run: Run, allocated_bytes: int, reserved_bytes: int) -> bool | None:

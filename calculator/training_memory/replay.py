@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .allocator import Allocator, Block
-from .autograd.memory import Facts
+from .autograd.memory import ITEM_BYTES, Facts
+from .frozen import frozen
 from .held import MASTER_COPIES, item_bytes_of
-from .layouts import Layout, Weight, buffers_of, layout_of
+from .layouts import Layout, Weight, buffers_of, layout_of, trained
 from .optimizers import get, is_hidden_matrix
 from .recorded import sizes_of
 from .recorded_step import optimizer_id, structure, values
 from .recording import Recording, record
 from .run import Run
 from .scratch import Room
+from .shares import share_of
+from .splitting import sharded, total_bytes
 from .structure import chunk_sizes, computes_in
 
 #: The first step has no optimizer states yet, the second finds the first one's segments; what the
@@ -27,13 +30,17 @@ STEPS = 2
 #: aten/src/ATen/cuda/CublasHandlePool.cpp), for the thread that runs forward and the one that runs
 #: backward.
 WORKSPACES = (32 * 2**20,) * 2
+#: DDP's buckets (bucket_cap_mb of torch/nn/parallel/distributed.py).
+BUCKET_BYTES = 25 * 2**20
 
 
 def replay(run: Run, capacity: int | None = None) -> Allocator:
     """The allocator after the run's first steps, with ``capacity`` bytes of the GPU for it.
 
-    The run is one GPU's, as a library runs it. What attention's kernels hold inside themselves and
-    cuBLAS's workspaces are played as well. Raises :class:`.allocator.OutOfMemoryError`.
+    The run is as a library runs it, and this one of its GPUs. What attention's kernels hold inside
+    themselves and cuBLAS's workspaces are played as well.
+
+    Raises :class:`.allocator.OutOfMemoryError`.
     """
     return _Player(run, Allocator(capacity)).played()
 
@@ -45,7 +52,10 @@ class _Player:
         self.run = run
         self.allocator = allocator
         self.precision = run.recipe.precision
-        self.layout = layout_of(run.model, str(run.implementation))
+        self.share = share_of(run)
+        self.whole = layout_of(run.model, str(run.implementation))
+        #: The weights that are trained, as far as this GPU has them.
+        self.layout = sharded(trained(self.whole, run.tuning), self.share.shards)
         self.optimizer = get(optimizer_id(run))
         #: What stays to the end.
         self.kept: list[Block] = []
@@ -65,7 +75,11 @@ class _Player:
 
     def _before(self) -> None:
         """What is there before the first step: the model, copies of its weights, workspaces."""
+        tuning = self.run.tuning
         item_bytes = 4 if computes_in(self.precision) == "fp32" else 2
+        if not tuning.trains_all:
+            item_bytes = ITEM_BYTES[tuning.adapter_dtype]
+            self._keep(*(size for _, size, _ in frozen(self.whole, tuning)))
         self._keep(*(one.numel * item_bytes for one in _weights(self.layout)))
         self._keep(*(size for _, size in buffers_of(self.run.model, str(self.run.implementation))))
         for copied in (
@@ -74,6 +88,9 @@ class _Player:
         ):
             if copied:
                 self._keep(*(4 * one.numel for one in _weights(self.layout)))
+        if self.share.buckets:
+            full, rest = divmod(total_bytes(self.layout, item_bytes), BUCKET_BYTES)
+            self._keep(*[BUCKET_BYTES] * full, rest)
         self._keep(*WORKSPACES)
 
     def _recorded(self) -> tuple[Recording, list[int]]:
@@ -99,7 +116,7 @@ class _Player:
         """The optimizer's step; the first one makes its states."""
         room = _Room(self.allocator)
         weights = list(_weights(self.layout))
-        item_bytes = item_bytes_of(self.precision)
+        item_bytes = item_bytes_of(self.precision, self.run.tuning)
         copies = [room.take("", 4 * one.numel, "") for one in weights if self.precision == "master"]
         if first:
             for one in weights:

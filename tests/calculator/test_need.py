@@ -38,6 +38,10 @@ def run(**changes):
         {"recipe": "bf16-adam", "optimizer": "muon", "loss": "chunked"},
         {"recipe": "autocast-adam", "optimizer": "adafactor-hf", "loss": "fused-linear"},
         {"implementation": "torchtitan", "recipe": "bf16-adam", "optimizer": "adamw-8bit"},
+        {"recipe": "bf16-adam", "adapter": "lora"},
+        {"recipe": "bf16-adam", "adapter": "qlora", "recompute": "full"},
+        {"implementation": "torchtitan", "recipe": "autocast-adam", "data": 8, "zero": 3},
+        {"implementation": "huggingface", "recipe": "autocast-adam", "data": 2},
     ],
 )
 def test_what_is_played_is_what_is_counted(changes):

@@ -13,6 +13,7 @@ _SOURCES = {
     "pytorch/torchtitan": "torchtitan",
     "pytorch/torchtune": "torchtune",
     "huggingface.co/nanotron/old_bench": "nanotron",
+    "MooreThreads/SimuMax": "Megatron, by SimuMax",
     "karpathy/llm.c printout": "llm.c",
     "Lightning-AI/litgpt": "litgpt",
     "linkedin/Liger-Kernel": "Liger's losses",

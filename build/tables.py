@@ -14,6 +14,7 @@ import block_tables
 import decoder_run
 import decoder_tables
 import measured_tables
+import megatron_tables
 import peer_tables
 import published_tables
 import reserved_tables
@@ -228,6 +229,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "accuracy-steps": accuracy_tables.steps,
     "sharded": sharded_tables.summary,
     "sharded-steps": sharded_tables.steps,
+    "megatron": megatron_tables.summary,
+    "megatron-steps": megatron_tables.steps,
     "blocks": block_tables.summary,
     "blocks-all": block_tables.every,
     "blocks-tensors": block_tables.tensors,

@@ -46,17 +46,28 @@ def requests(draw):
     sequence = draw(st.integers(1, max(1, longest // tensor))) * tensor
     if sequence > longest:
         sequence, tensor = longest, 1
+    pipeline = draw(st.integers(1, min(6, model.layers)))
+    parts = [v for v in (2, 3) if pipeline > 1 and model.layers % (pipeline * v) == 0]
+    interleave = draw(st.sampled_from([1, *parts]))
     return {
         "model": model.id,
         "sequence": sequence,
         "micro_batch": draw(st.integers(1, 64)),
-        "micro_batches": draw(st.integers(1, 12)),
+        "micro_batches": draw(st.integers(1, 12 if interleave == 1 else 3))
+        * (pipeline if interleave > 1 else 1),
         "recipe": draw(st.sampled_from(["mixed-adam", "fp32-adam"])),
         "recompute": draw(st.sampled_from(["none", "selective", "full"])),
         "data": draw(st.integers(1, 100)),
         "zero": draw(st.integers(0, 3)),
         "tensor": tensor,
         "sequence_parallel": tensor > 1 and draw(st.booleans()),
-        "pipeline": draw(st.integers(1, min(6, model.layers))),
+        "context": draw(st.sampled_from([n for n in (1, 2, 4) if sequence % (2 * n * tensor) == 0]))
+        if sequence % (2 * tensor) == 0
+        else 1,
+        "pipeline": pipeline,
+        "schedule": draw(st.sampled_from(["1f1b", "gpipe", "zero-bubble"]))
+        if interleave == 1
+        else "interleaved",
+        "interleave": interleave,
         "gpu": draw(st.sampled_from([None, gpus.DEFAULT])),
     }

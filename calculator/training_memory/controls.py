@@ -65,6 +65,17 @@ def of_request(run: Mapping[str, object]) -> dict[str, object]:
     return {**flat, **(shape if isinstance(shape, Mapping) else {})}
 
 
+#: Fields whose control may be empty: then they are as usual.
+_LEFT_OPEN = (
+    *switches.USUAL,
+    *tuning.USUAL,
+    *sharding.USUAL,
+    "schedule",
+    "layers_per_stage",
+    "expert_tensor",
+)
+
+
 def request(state: State) -> dict[str, object]:
     """The JSON of the run that a state means, still to be checked."""
     fields = {
@@ -72,7 +83,7 @@ def request(state: State) -> dict[str, object]:
     }
     if fields.get("gpu") == _NO_GPU:
         fields["gpu"] = None
-    for name in (*switches.USUAL, *tuning.USUAL, *sharding.USUAL):
+    for name in _LEFT_OPEN:
         if fields.get(name) == "":
             fields[name] = DEFAULTS[name]
     return {**fields, "shape": {name: state[name] for name in SHAPE_FIELDS if name in state}}

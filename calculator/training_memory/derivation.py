@@ -16,7 +16,7 @@ from .implementations import Implementation
 from .rank import Rank
 from .records import dataclass
 from .run import Run
-from .step import layer_rows, logits_bytes, sharded, states, values
+from .step import layer_rows, logits_bytes, logits_formula, sharded, states, values
 
 #: Taken out of an activation formula's sum, as the paper writes it.
 TOKENS = product(("s", "b", "h"))
@@ -70,7 +70,7 @@ def derive(run: Run, on: RankEstimate) -> tuple[Entry, ...]:
     """Every category of one kind of GPU of a run, in the order of ``CATEGORIES``."""
     if run.implementation is not Implementation.PAPER:
         return tuple(_recorded(run, on))
-    rank_values = {**values(run), "L": on.rank.layers, "m": on.rank.in_flight}
+    rank_values = {**values(run), "L": on.rank.layers_at_once, "m": on.rank.in_flight}
     makers = {
         Category.ACTIVATIONS: _activations,
         Category.RECOMPUTED: _recomputed,
@@ -100,12 +100,12 @@ def derive(run: Run, on: RankEstimate) -> tuple[Entry, ...]:
 
 def _recorded(run: Run, on: RankEstimate) -> Iterator[Entry]:
     # A page that shows the textbook's answer need not wait for what records steps.
-    from .recorded_derivation import recorded_parts
-    from .recorded_step import values as recorded_values
+    from .recorded_derivation import recorded, recorded_parts
 
-    known = {**recorded_values(run), "N": run.model.parameters.total}
+    found = recorded(run, on.rank)
+    known = {**found.values, "N": found.parameters}
     for category in CATEGORIES:
-        formula, factor, times, lines = recorded_parts(run, category, on.totals[category])
+        formula, factor, times, lines = recorded_parts(found, category, on.totals[category])
         yield Entry(
             category=category,
             total_bytes=on.totals[category],
@@ -126,14 +126,14 @@ _Parts = tuple[Formula, Formula | None, int, tuple[Line, ...]]
 
 def _counted(run: Run, rank: Rank, category: Category) -> dict[str, int]:
     """N and d of a category's formula: where ZeRO spreads it, N is padded to divide evenly."""
-    stage, data = run.recipe.zero_stage.get(category), run.layout.data
+    stage, data = run.recipe.zero_stage.get(category), run.layout.replicas
     if stage is None or run.layout.zero < stage:
         return {"N": rank.parameters, "d": data}
-    return {"N": sharded(run, rank.parameters, stage) * data, "d": data}
+    return {"N": sharded(run, rank, stage) * data, "d": data}
 
 
 def _states(run: Run, rank: Rank, category: Category) -> _Parts:
-    spread = run.layout.data > 1
+    spread = run.layout.replicas > 1
     lines = tuple(
         Line(
             name=state.name,
@@ -169,7 +169,7 @@ def _activations(run: Run, rank: Rank) -> _Parts:
     formula, factor = total(line.formula for line in lines) * symbol("L"), TOKENS * symbol("L")
     if rank.in_flight > 1:
         formula, factor = formula * symbol("m"), factor * symbol("m")
-    return formula, factor, rank.layers * rank.in_flight, lines
+    return formula, factor, rank.layers_at_once * rank.in_flight, lines
 
 
 def _recomputed(run: Run, rank: Rank) -> _Parts:
@@ -187,12 +187,17 @@ def _logits(run: Run, rank: Rank) -> _Parts:
     if not rank.is_last:
         return Formula(), None, 1, ()
     row = paper.LOGITS
+    formula = logits_formula(run)
     line = Line(
         name=row.name,
         group=row.module,
-        formula=row.rank_bytes(tensor=run.layout.tensor > 1, sequence_parallel=False),
+        formula=formula,
         bytes=logits_bytes(run),
         why=row.why,
         where=row.where,
     )
-    return line.formula, None, 1, (line,)
+    # Parts that interleave come to the head one at a time.
+    waiting = rank.in_flight if rank.parts == 1 else 1
+    if waiting > 1:
+        return formula * symbol("m"), None, waiting, (line,)
+    return formula, None, 1, (line,)

@@ -78,9 +78,12 @@ Counters = Mapping[str, int]
 
 
 def place(text: str, counters: Counters) -> str:
-    """A label, reason or moment with its counters filled in."""
+    """A label, reason or moment with its counters filled in.
+
+    A counter "forward+" is what an outer repeat adds to the inner one's "forward".
+    """
     for name, value in counters.items():
-        text = text.replace(f"{{{name}}}", f"{value:,}")
+        text = text.replace(f"{{{name}}}", f"{value + counters.get(f'{name}+', 0):,}")
     return text
 
 

@@ -17,6 +17,7 @@ from .catalog import models
 from .errors import InputError, nearest
 from .implementations import Implementation
 from .model import SHAPE_FIELDS, Model
+from .pipeline import Schedule
 from .render.table import wrapped
 from .run import DEFAULTS
 from .sharding import FsdpUnits, Prefetch, ReduceDtype, Way
@@ -55,7 +56,13 @@ RUN_HELP = {
     ),
     "tensor": ("N", "GPUs that share each layer: tensor parallelism"),
     "sequence_parallel": ("", "split the tokens between the tensor-parallel GPUs too"),
+    "context": ("N", "GPUs that share each sequence: context parallelism"),
     "pipeline": ("N", "pipeline stages that share the stack of layers"),
+    "schedule": ("NAME", f"how the stages take turns: {', '.join(Schedule)}"),
+    "interleave": ("N", "parts of the model on each stage, which take turns"),
+    "layers_per_stage": ("LIST", "each stage's layers, such as 8,8,8,7"),
+    "expert": ("N", "GPUs that share out the experts: expert parallelism"),
+    "expert_tensor": ("N", "GPUs that share each expert"),
     "sharding": ("NAME", f"whose data parallelism, not of paper: {', '.join(Way)}"),
     "replicate": ("N", "FSDP2: copies of the sharded model (hybrid sharding)"),
     "reshard_after_forward": ("", "FSDP2: weights are freed until the backward pass"),

@@ -29,6 +29,7 @@ SYMBOLS: dict[str, str] = {
     "f": "feed-forward width",
     "V": "vocabulary",
     "P": "learned positions",
+    "z": "tokens of a sequence that a GPU holds between layers",
     "w": "sequence length, up to a whole number of 32 tokens",
     "u": "sequence length, up to a whole number of 128 tokens",
     "y": "head width, up to what attention's kernel works on at once",
@@ -39,6 +40,7 @@ SYMBOLS: dict[str, str] = {
     "R": "rank of the adapters",
     "K": "optimizer bytes per parameter",
     "t": "tensor-parallel degree",
+    "C": "context-parallel degree",
     "d": "data-parallel degree",
     "p": "pipeline stages",
     # What a unit of FSDP's gathers and reduces (sharding.py), in bytes.

@@ -15,6 +15,7 @@ class Implementation(StrEnum):
     PAPER = "paper"
     HUGGINGFACE = "huggingface"
     TORCHTITAN = "torchtitan"
+    MEGATRON = "megatron"
 
 
 #: Hugging Face's class for each family of the catalog; Gemma has two.
@@ -64,6 +65,13 @@ _HAS: Mapping[str, Mapping[str, object]] = {
     "gemma3": {**_MODERN, **_NO_BIAS, "norms_per_layer": 4, "qk_norm": "head"},
     "phi3": {**_MODERN, **_NO_BIAS, "qk_norm": "none"},
     "plain-llama": {**_MODERN, **_NO_BIAS, "qk_norm": "none"},
+    "megatron-gpt": {
+        **_MODERN,
+        "qk_norm": "none",
+        "activation": "silu",
+        "output_bias": False,
+        "mlp_bias": False,
+    },
 }
 
 
@@ -90,6 +98,8 @@ def _class_for(model: Model, implementation: str) -> str | None:
         return "classic-gpt"
     if implementation == "torchtitan":
         return "plain-llama"
+    if implementation == "megatron" and not model.latent:
+        return "megatron-gpt"
     if model.latent:
         return None
     if model.family == "gemma" and model.qk_norm == "head":

@@ -21,7 +21,7 @@ def longest_sequence(run: Run) -> int | None:
 
     The learned positions of a model end it, and so does :data:`MOST`.
     """
-    unit = run.layout.tensor if run.layout.sequence_parallel else 1
+    unit = run.layout.token_multiple
     most = min(MOST, run.model.positions or MOST)
     return _largest(_fits(run, "sequence"), unit, most)
 

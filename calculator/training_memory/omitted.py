@@ -12,8 +12,11 @@ from .units import show_bytes
 
 def omitted(run: Run) -> tuple[str, ...]:
     """The sentences that hold for this run, the largest matters first."""
-    paper = run.implementation is Implementation.PAPER
-    return tuple(_paper(run) if paper else _recorded(run))
+    if run.implementation is Implementation.PAPER:
+        return tuple(_paper(run))
+    if run.implementation is Implementation.MEGATRON:
+        return tuple(_megatron(run))
+    return tuple(_recorded(run))
 
 
 def _recorded(run: Run) -> Iterator[str]:
@@ -25,6 +28,20 @@ def _recorded(run: Run) -> Iterator[str]:
     yield "Anything beside the model's step: a second model, evaluation, data kept on the GPU."
     if run.model.experts:
         yield "Uneven routing: every expert is taken to get the same number of tokens."
+
+
+def _megatron(run: Run) -> Iterator[str]:
+    yield (
+        "The CUDA context, NCCL's buffers, and what the allocator reserves beyond what is "
+        "allocated: leave some gigabytes free."
+    )
+    yield "Kernels' own memory: cuBLAS's workspaces (32 MiB or more each) and attention's backward."
+    mask = run.sequence * run.sequence * run.micro_batch // run.layout.context
+    yield (
+        f"An attention mask ({show_bytes(mask)}), which Megatron's loader makes unless it is told "
+        "--no-create-attention-mask-in-dataloader."
+    )
+    yield "Buffers of communication that is overlapped with products (--tp-comm-overlap)."
 
 
 def _paper(run: Run) -> Iterator[str]:

@@ -187,7 +187,7 @@ def _label(parts: Sequence[Repeat], turns: int, counters: Counters) -> str:
 def together(label: str, first: Counters, last: Counters, turns: int) -> str:
     """One label for several turns: "backward, layers 32 to 2"."""
     said = label
-    for name in first:
+    for name in first.keys() & last.keys():
         ends = f"{first[name]:,} to {last[name]:,}"
         said = re.sub(rf"(\w+) {{{name}}}", rf"\1s {ends}", said)
     return said.replace("batchs ", "batches ") if said != label else f"{label}, {turns:,} times"

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from .model import Model
 from .parameters import ParameterTensor, Split
+from .pipeline import ahead
 from .records import dataclass
 from .run import Run
 
@@ -22,7 +23,9 @@ class Rank:
     lighter; ``layers`` it holds start at ``first_layer`` (from 1). ``parameters`` are its share
     after tensor and pipeline splitting, ``head_parameters`` of them the output projection (or the
     tied embedding), 0 where it holds none. ``in_flight`` forward passes wait for their backward
-    pass when the stage's first backward pass begins.
+    pass when the stage's first backward pass begins; each goes through one of the ``parts`` of the
+    model that the stage holds. ``expert_parameters`` are those of routed experts, which other GPUs
+    share than share the rest.
     """
 
     stage: int
@@ -33,6 +36,21 @@ class Rank:
     parameters: int
     head_parameters: int
     in_flight: int
+    parts: int = 1
+    expert_parameters: int = 0
+
+    @property
+    def layers_at_once(self) -> int:
+        """Layers that one forward pass goes through."""
+        return self.layers // self.parts
+
+    def first_layer_of(self, part: int) -> int:
+        """The first layer, from 1, of one of its parts: they lie all stages' layers apart."""
+        return self.first_layer + part * self.layers_at_once * self.stages
+
+    def has_head(self, part: int) -> bool:
+        """Whether a forward pass through this part ends with the head and the loss."""
+        return self.is_last and part == self.parts - 1
 
     @property
     def is_last(self) -> bool:
@@ -67,20 +85,34 @@ def _tensor_share(row: ParameterTensor, model: Model, tensor: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _shares(model: Model, tensor: int) -> tuple[int, int, int, int]:
-    """On one tensor-parallel GPU: parameters before, in and after the layers, and the head's."""
-    sums = {"first": 0, "layer": 0, "last": 0}
+def _shares(model: Model, tensor: int, experts_over: int) -> tuple[int, int, int, int, int]:
+    """On one GPU: parameters before, in and after the layers, the head's, the routed experts'.
+
+    ``experts_over`` GPUs share out the experts, or the numbers of each.
+    """
+    sums = {"first": 0, "layer": 0, "last": 0, "experts": 0}
     for row in model.tensors():
-        sums[row.where] += _tensor_share(row, model, tensor)
+        where = "experts" if row.expert else row.where
+        over = _ceil(row.count, experts_over) if row.expert else _tensor_share(row, model, tensor)
+        sums[where] += over
     head = _ceil(model.vocabulary, tensor) * (model.hidden + model.head_bias)
-    return sums["first"], sums["layer"], sums["last"], head
+    return sums["first"], sums["layer"], sums["last"], head, sums["experts"]
 
 
-def _stage_parameters(run: Run, stage: int, first_layer: int, layers: int) -> tuple[int, int]:
-    """Parameters on a stage, and the head's among them; layers' are spread evenly over layers."""
-    before, in_layers, after, head = _shares(run.model, run.layout.tensor)
+def _stage_parameters(run: Run, stage: int, first_layer: int, layers: int) -> tuple[int, int, int]:
+    """Parameters on a stage, the head's and the experts' among them.
+
+    Those of layers are spread evenly over the layers.
+    """
+    layout, all_layers = run.layout, run.model.layers
+    before, in_layers, after, head, in_experts = _shares(
+        run.model, layout.tensor, layout.expert * layout.expert_tensor
+    )
     end = first_layer + layers
-    parameters = in_layers * end // run.model.layers - in_layers * first_layer // run.model.layers
+    parameters, experts = (
+        of_all * end // all_layers - of_all * first_layer // all_layers
+        for of_all in (in_layers + in_experts, in_experts)
+    )
     is_first, is_last = stage == 0, stage == run.layout.pipeline - 1
     if is_first:
         parameters += before
@@ -88,24 +120,36 @@ def _stage_parameters(run: Run, stage: int, first_layer: int, layers: int) -> tu
         parameters += after
         if run.model.tied and not is_first:
             parameters += head  # The tied embedding cannot be in two places: each end has a copy.
-    return parameters, head if is_last else 0
+    return parameters, head if is_last else 0, experts
 
 
-def rank_at(run: Run, stage: int) -> Rank:
+def rank_at(run: Run, stage: int, stands_for: int = 1) -> Rank:
     """The GPUs of one pipeline stage, from 0."""
-    stages = run.layout.pipeline
+    layout = run.layout
+    stages = layout.pipeline
     per_stage = run.layout.stage_layers(run.model.layers)
-    first_layer, layers = sum(per_stage[:stage]), per_stage[stage]
-    parameters, head = _stage_parameters(run, stage, first_layer, layers)
+    layers = per_stage[stage]
+    # Where parts interleave, a stage's first part follows the first parts of those before it.
+    first_layer = sum(per_stage[:stage]) // layout.interleave
+    parameters, head, experts = _stage_parameters(run, stage, first_layer, layers)
     return Rank(
         stage=stage,
         stages=stages,
-        stands_for=stages - 2 if stage == 1 and stages > 2 else 1,
+        stands_for=stands_for,
         first_layer=first_layer + 1,
         layers=layers,
         parameters=parameters,
         head_parameters=head,
-        in_flight=min(run.micro_batches, stages - stage),
+        in_flight=1
+        + ahead(
+            layout.schedule,
+            stages=stages,
+            stage=stage,
+            micro_batches=run.micro_batches,
+            parts=layout.interleave,
+        ),
+        parts=layout.interleave,
+        expert_parameters=experts,
     )
 
 
@@ -113,7 +157,17 @@ def ranks(run: Run) -> tuple[Rank, ...]:
     """The kinds of GPU in a run: with a pipeline the first, the second and the last stage.
 
     The second stage stands for every middle one: it has at least as many layers and as many
-    micro-batches in flight, so no middle stage needs more.
+    micro-batches in flight, so no middle stage needs more. Where each stage has its own number of
+    layers, the earliest with each number stands for those after it.
     """
-    last = run.layout.pipeline - 1
-    return tuple(rank_at(run, stage) for stage in sorted({0, min(1, last), last}))
+    layout = run.layout
+    last = layout.pipeline - 1
+    if layout.layers_per_stage is None:
+        return tuple(
+            rank_at(run, stage, stands_for=last - 1 if 0 < stage < last else 1)
+            for stage in sorted({0, min(1, last), last})
+        )
+    kinds: dict[int, int] = {}
+    for stage in range(1, last):
+        kinds.setdefault(layout.layers_per_stage[stage], stage)
+    return tuple(rank_at(run, stage) for stage in sorted({0, *kinds.values(), last}))

@@ -114,10 +114,18 @@ class Sized:
     """A recording with a run's sizes, as :func:`sizes_of` works them out.
 
     ``repeats`` counts what repeats by name ("layer", "chunk"); ``several`` says that the step has
-    several micro-batches.
+    several micro-batches; ``first_layer`` is its first layer's number in the model, from 1.
     """
 
-    __slots__ = ("_changes", "_outside", "recording", "repeats", "several", "sizes")
+    __slots__ = (
+        "_changes",
+        "_outside",
+        "first_layer",
+        "recording",
+        "repeats",
+        "several",
+        "sizes",
+    )
 
     def __init__(
         self,
@@ -126,8 +134,10 @@ class Sized:
         sizes: Sequence[int],
         repeats: Mapping[str, int],
         several: bool = False,
+        first_layer: int = 1,
     ) -> None:
         self.recording = recording
+        self.first_layer = first_layer
         self.sizes = sizes
         self.repeats = repeats
         self.several = several
@@ -165,6 +175,8 @@ class Sized:
         count, times = self.repeats[name], self._times(section.part)
         # Of the layers before this one in the run: none, the first, or all but the last.
         before = index if count <= MOST or index < MOST - 1 else count - 1
+        if name == "layer":
+            before += self.first_layer - 1
         first, step = (before + 1, 1) if section.phase == "forward" else (before + times, -1)
         if times == 1:
             return [self._repeat(strip, name, 1, first, step)]

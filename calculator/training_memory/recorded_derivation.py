@@ -2,50 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from .categories import STATES, Category
 from .formula import Formula, as_formula, symbol
+from .held import Held
+from .implementations import Implementation
+from .rank import Rank
 from .recorded import Sized
-from .recorded_step import held_rows, sized, values
 from .recording import MOST
+from .records import dataclass
 from .run import Run
-from .shares import share_of
 
 #: Formula, factor to take out, how often the lines are there, the lines: see ``derivation.py``.
 Line = tuple[str, str, Formula, int, str, str]
 Parts = tuple[Formula, Formula | None, int, tuple[Line, ...]]
 
 
-def recorded_parts(run: Run, category: Category, total_bytes: int) -> Parts:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What a recorded step's answer comes from: what stays, and a recording with its sizes.
+
+    ``parameters`` of this GPU; its layers' activations are held ``times`` times over.
+    ``is_per_parameter``: the states are a multiple of the parameters, as where all of them are
+    trained and none is shared out.
+    """
+
+    rows: tuple[Held, ...]
+    made: Sized
+    values: Mapping[str, int]
+    parameters: int
+    times: int
+    is_per_parameter: bool
+
+
+def recorded(run: Run, rank: Rank) -> Recorded:
+    """One kind of GPU of a run."""
+    if run.implementation is Implementation.MEGATRON:
+        from .megatron import held, shape, step
+
+        return Recorded(
+            rows=held.held_rows(run, rank),
+            made=step.sized(run, rank),
+            values={**shape.values(run), "L": rank.layers_at_once, "m": rank.in_flight},
+            parameters=rank.parameters,
+            times=rank.layers_at_once * rank.in_flight,
+            is_per_parameter=True,
+        )
+    from . import recorded_step
+    from .shares import share_of
+
+    return Recorded(
+        rows=recorded_step.held_rows(run),
+        made=recorded_step.sized(run),
+        values={**recorded_step.values(run), "m": 1},
+        parameters=run.model.parameters.total,
+        times=run.model.layers,
+        is_per_parameter=run.tuning.trains_all and share_of(run).shards == 1,
+    )
+
+
+def recorded_parts(of: Recorded, category: Category, total_bytes: int) -> Parts:
     """One category of a recorded step. The formula comes to ``total_bytes`` exactly.
 
     What is not a multiple of a ledger's rows (what the allocator rounds up, what passes by, what is
     around the layers) stands in it as a number of bytes.
     """
-    if category in STATES and not run.tuning.trains_all:
-        return as_formula(total_bytes), None, 1, tuple(_states(run, category))
+    if category in STATES and not of.is_per_parameter:
+        return as_formula(total_bytes), None, 1, tuple(_states(of, category))
     if category in STATES:
-        if share_of(run).shards > 1:
-            return as_formula(total_bytes), None, 1, tuple(_states(run, category))
         # So many bytes a parameter, and what the allocator rounds up.
-        each = total_bytes // run.model.parameters.total
-        return _exact(symbol("N") * each, run, total_bytes), None, 1, tuple(_states(run, category))
+        each = total_bytes // of.parameters
+        return _exact(symbol("N") * each, of, total_bytes), None, 1, tuple(_states(of, category))
     if category is Category.ACTIVATIONS:
         # The rows have their formulas; their sum would be too long to read.
-        lines = tuple(_kept(sized(run)))
-        formula = symbol("L") * sum(line[3] for line in lines)
-        return _exact(formula, run, total_bytes), None, run.model.layers, lines
+        lines = tuple(_kept(of.made))
+        held = symbol("L") if of.values["m"] == 1 else symbol("m") * symbol("L")
+        formula = held * sum(line[3] for line in lines)
+        return _exact(formula, of, total_bytes), None, of.times, lines
     return as_formula(total_bytes), None, 1, ()
 
 
-def _exact(formula: Formula, run: Run, total_bytes: int) -> Formula:
-    known = {**values(run), "N": run.model.parameters.total}
+def _exact(formula: Formula, of: Recorded, total_bytes: int) -> Formula:
+    known = {**of.values, "N": of.parameters}
     return formula + (total_bytes - formula.evaluate(known))
 
 
-def _states(run: Run, category: Category) -> Iterator[Line]:
-    for row in held_rows(run):
+def _states(of: Recorded, category: Category) -> Iterator[Line]:
+    for row in of.rows:
         if row.category is category:
             yield row.name, "", as_formula(row.bytes), row.bytes, row.why, "PyTorch's own tensors"
 

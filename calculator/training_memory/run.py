@@ -60,6 +60,7 @@ class Run:
     def to_json(self) -> dict[str, object]:
         """The same run as plain values, every field written out; reads back as an equal run."""
         textbook = self.implementation is Implementation.PAPER
+        megatron = self.implementation is Implementation.MEGATRON
         return {
             "model": self.model.id,
             "shape": dict(self.shape),
@@ -73,8 +74,13 @@ class Run:
             **(switches.USUAL if textbook else _plain(self.switches)),
             **(tuning.USUAL if self.tuning.trains_all else _plain(self.tuning)),
             **_plain(self.layout),
-            **(sharding.USUAL if textbook else _plain(self.sharding)),
+            **(sharding.USUAL if textbook or megatron else _plain(self.sharding)),
             **self._own_way(),
+            # Left out where they follow from other fields.
+            "schedule": None if self.layout.is_usual_schedule else str(self.layout.schedule),
+            "expert_tensor": None
+            if self.layout.expert_tensor == self.layout.tensor
+            else self.layout.expert_tensor,
             "gpu": self.gpu.id if self.gpu else None,
         }
 
@@ -86,10 +92,13 @@ class Run:
 
 def _plain(record: Switches | Tuning | Layout | Sharding) -> dict[str, object]:
     """A record's fields as JSON has them."""
-    values = {item.name: getattr(record, item.name) for item in fields(type(record))}
-    return {
-        name: str(value) if isinstance(value, StrEnum) else value for name, value in values.items()
-    }
+    return {item.name: _as_json(getattr(record, item.name)) for item in fields(type(record))}
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value) if isinstance(value, StrEnum) else value
 
 
 #: The run that an empty request means: the chapter's example on one GPU.
@@ -122,10 +131,12 @@ def _read(request: Mapping[str, object]) -> Run:
     a_batch = a_count(most=_MOST_BATCH)
     micro_batch = reading.field("micro_batch", a_batch, 1)
     micro_batches = reading.field("micro_batches", a_batch, 1)
-    the_recipe = reading.field("recipe", lambda _, value: recipe.get(value), recipe.MIXED_ADAM)
     recompute = reading.field("recompute", a_choice(Recompute), Recompute.NONE)
     a_way = a_choice(Implementation)
     implementation = reading.field("implementation", a_way, Implementation.PAPER)
+    the_recipe = reading.field("recipe", lambda _, value: recipe.get(value), recipe.MIXED_ADAM)
+    if implementation is Implementation.MEGATRON and "recipe" not in request:
+        the_recipe = recipe.MIXED_ADAM_FP32_GRAD
     the_switches = switches.read(reading, implementation)
     the_tuning = tuning.read(reading, the_recipe)
     the_sharding = sharding.read(reading, implementation, the_layout)
@@ -168,13 +179,18 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
     """What cannot go together in a run whose every field could be."""
     yield from _too_long(run.model, run.sequence)
     yield from layout.impossible(run.layout, run.model, run.sequence)
+    if run.layout.interleave > 1 and run.micro_batches % run.layout.pipeline:
+        stages = run.layout.pipeline
+        allowed = f"interleaved parts take their turns by {stages} micro-batches: a multiple of it"
+        yield InputError("micro_batches", run.micro_batches, allowed)
     if run.tuning.trains_all:
         yield from tuning.idle(reading)
     else:
         yield from tuning.refused(run.tuning, run.recipe, run.model, str(run.implementation))
     if run.implementation is Implementation.PAPER:
         yield from switches.of_the_textbook(reading)
-        yield from sharding.of_the_textbook(reading)
+        allowed = "the textbook shares by ZeRO's stage alone; choose another implementation"
+        yield from sharding.of_none(reading, allowed)
         if run.recompute is Recompute.MATMULS:
             allowed = "the textbook knows none, selective, full; choose another implementation"
             yield InputError("recompute", str(run.recompute), allowed)
@@ -183,6 +199,14 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
         family_of(run.model, str(run.implementation))
     except InputError as error:
         yield error
+    if run.implementation is Implementation.MEGATRON:
+        from .megatron.allowed import refused
+
+        yield from refused(run)
+        allowed = "Megatron shares by its distributed optimizer alone (zero 1); leave it out"
+        yield from sharding.of_none(reading, allowed)
+        yield from switches.refused(run.switches, run.model, run.implementation)
+        return
     yield from _not_followed(run)
     yield from switches.refused(run.switches, run.model, run.implementation)
     yield from sharding.refused(run.sharding, run.layout, run.recipe, run.switches, run.tuning)
@@ -190,7 +214,7 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
 
 def _not_followed(run: Run) -> Iterator[InputError]:
     """Ways to split a model that no recording follows yet."""
-    for name in ("tensor", "pipeline"):
+    for name in ("tensor", "context", "pipeline"):
         degree = getattr(run.layout, name)
         if degree > 1:
             allowed = (

@@ -125,12 +125,11 @@ def with_zero(layout: Layout, sharding: Sharding, implementation: Implementation
     return replace(layout, zero=3)
 
 
-def of_the_textbook(reading: Reading) -> Iterator[InputError]:
-    """Every field of these that is set although the textbook has one way of sharing."""
+def of_none(reading: Reading, allowed: str) -> Iterator[InputError]:
+    """Every field of these that is set although the implementation has one way of sharing."""
     for name, usual in USUAL.items():
         value = reading.value(name)
         if value is not None and str(value).lower() not in (str(usual).lower(), ""):
-            allowed = "the textbook shares by ZeRO's stage alone; choose another implementation"
             yield InputError(name, value, allowed)
 
 

@@ -4,8 +4,8 @@ What stays for the whole run comes first: weights, master copy, optimizer states
 layer adds what it keeps, then the logits. Backward, the head's gradient is written while the
 logits are still held; the logits go; then from the last layer to the first: what recomputation
 dropped is made again on top of everything kept, the layer's activations go, its gradient is
-written. The optimizer updates in place and the gradients go. With a pipeline the stages run one
-forward, one backward (1F1B): Narayanan et al. 2021, arXiv:2104.04473, §2.2.
+written. The optimizer updates in place and the gradients go. With a pipeline the passes come in the
+order of its schedule (:mod:`.pipeline`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from .blocks import paper
 from .blocks.ledger import RankRow, Recompute
 from .categories import Category
 from .events import Counter, Event, Group, Node, Phase, Repeat
+from .formula import Formula
 from .implementations import Implementation
+from .pipeline import Pass, rounds, tree
 from .rank import Rank
 from .recipe import State
 from .records import dataclass
@@ -37,6 +39,7 @@ def values(run: Run) -> dict[str, int]:
         "h": model.hidden,
         "V": -(-model.vocabulary // tensor) * tensor,
         "t": tensor,
+        "C": run.layout.context,
     }
 
 
@@ -55,15 +58,33 @@ def _rows(
 
 def logits_bytes(run: Run) -> int:
     """The loss's logits on one GPU of the last stage."""
-    formula = paper.LOGITS.rank_bytes(tensor=run.layout.tensor > 1, sequence_parallel=False)
-    return formula.evaluate(values(run))
+    return logits_formula(run).evaluate(values(run))
 
 
-def sharded(run: Run, parameters: int, zero_stage: int) -> int:
-    """How many of these parameters one GPU holds: from ``zero_stage`` on a data-parallel share."""
+def logits_formula(run: Run) -> Formula:
+    """The same in symbols."""
+    return paper.LOGITS.rank_bytes(
+        tensor=run.layout.tensor > 1,
+        sequence_parallel=False,
+        context=run.layout.context > 1,
+    )
+
+
+def sharded(run: Run, rank: Rank, zero_stage: int) -> int:
+    """How many of a rank's parameters it holds: from ``zero_stage`` on a data-parallel share.
+
+    GPUs that share a sequence hold the same parameters, so they share these as replicas do. Routed
+    experts have replicas of their own.
+    """
     if run.layout.zero < zero_stage:
-        return parameters
-    return -(-parameters // run.layout.data)
+        return rank.parameters
+    rest = rank.parameters - rank.expert_parameters
+    shares = _share(rest, run.layout.replicas)
+    return shares + _share(rank.expert_parameters, run.layout.expert_replicas)
+
+
+def _share(parameters: int, replicas: int) -> int:
+    return -(-parameters // replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +103,10 @@ class _Gradients:
     def of(cls, run: Run, rank: Rank) -> _Gradients:
         stage = run.recipe.zero_stage[Category.GRADIENTS]
         item_bytes = run.recipe.by_category[Category.GRADIENTS]
-        head = sharded(run, rank.head_parameters, stage)
-        rest = sharded(run, rank.parameters, stage) - head
+        head = rank.head_parameters
+        if run.layout.zero >= stage:
+            head = _share(head, run.layout.replicas)
+        rest = sharded(run, rank, stage) - head
         layer, longer = divmod(rest, rank.layers)
         return cls(
             head=head * item_bytes, layer=layer * item_bytes, longer=longer, item_bytes=item_bytes
@@ -98,7 +121,7 @@ def _of(run: Run, direction: str) -> str:
 def states(run: Run, rank: Rank) -> tuple[tuple[State, int], ...]:
     """Each number kept per parameter with its bytes on this GPU, gradients included."""
     return tuple(
-        (state, sharded(run, rank.parameters, state.zero_stage) * state.item_bytes)
+        (state, sharded(run, rank, state.zero_stage) * state.item_bytes)
         for state in run.recipe.states
     )
 
@@ -121,7 +144,7 @@ def _persistent(run: Run, rank: Rank) -> Group:
     )
 
 
-def _forward(run: Run, rank: Rank, rows: Sequence[RankRow]) -> Group:
+def _forward(run: Run, rank: Rank, rows: Sequence[RankRow], part: int) -> Group:
     of = _of(run, "forward")
     layer = Group(
         label="forward, layer {layer}" + of,
@@ -139,9 +162,13 @@ def _forward(run: Run, rank: Rank, rows: Sequence[RankRow]) -> Group:
         ),
     )
     children: list[Node] = [
-        Repeat(count=rank.layers, child=layer, counters=(Counter(_LAYER.name, rank.first_layer),))
+        Repeat(
+            count=rank.layers_at_once,
+            child=layer,
+            counters=(Counter(_LAYER.name, rank.first_layer_of(part)),),
+        )
     ]
-    if rank.is_last:
+    if rank.has_head(part):
         children.append(
             Event(
                 phase=Phase.LOSS,
@@ -207,12 +234,12 @@ def _layer_backward(
     return Group(label="backward, layer {layer}" + of, children=tuple(events))
 
 
-def _backward(run: Run, rank: Rank, rows: Sequence[RankRow], *, writes: bool) -> Group:
+def _backward(run: Run, rank: Rank, rows: Sequence[RankRow], part: int, *, writes: bool) -> Group:
     """One micro-batch's backward pass: a step's first ``writes`` gradients, others add to them."""
     of = _of(run, "backward")
     gradients = _Gradients.of(run, rank)
     children: list[Node] = []
-    if rank.is_last:
+    if rank.has_head(part):
         if writes:
             children.append(
                 Event(
@@ -235,11 +262,13 @@ def _backward(run: Run, rank: Rank, rows: Sequence[RankRow], *, writes: bool) ->
                 moment="",
             )
         )
-    last_layer = rank.first_layer + rank.layers - 1
-    even = rank.layers - gradients.longer
+    last_layer = rank.first_layer_of(part) + rank.layers_at_once - 1
+    # The longer ones are the first layers of the first parts.
+    longer = min(max(0, gradients.longer - part * rank.layers_at_once), rank.layers_at_once)
+    even = rank.layers_at_once - longer
     for count, first, size in (
         (even, last_layer, gradients.layer),
-        (gradients.longer, last_layer - even, gradients.layer + gradients.item_bytes),
+        (longer, last_layer - even, gradients.layer + gradients.item_bytes),
     ):
         if count:
             layer = _layer_backward(run, rows, size, writes=writes)
@@ -248,36 +277,29 @@ def _backward(run: Run, rank: Rank, rows: Sequence[RankRow], *, writes: bool) ->
     return Group(label="backward" + of, children=tuple(children))
 
 
-def _once(node: Node, counter: str, value: int) -> Repeat:
-    return Repeat(count=1, child=node, counters=(Counter(counter, value),))
-
-
 def _micro_batches(run: Run, rank: Rank) -> list[Node]:
-    """Every micro-batch's forward and backward pass, in 1F1B order."""
+    """Every micro-batch's forward and backward passes, in the schedule's order."""
     rows = layer_rows(run)
-    forward = _forward(run, rank, rows)
-    writing = _backward(run, rank, rows, writes=True)
-    adding = _backward(run, rank, rows, writes=False)
-    # The stage runs ahead by as many forward passes as there are stages after it …
-    ahead = rank.in_flight - 1
-    nodes: list[Node] = [
-        Repeat(count=ahead, child=forward, counters=(Counter("forward"),)),
-        _once(forward, "forward", ahead + 1),
-        _once(writing, "backward", 1),
-        # … then each further forward pass is followed by the oldest waiting backward pass …
-        Repeat(
-            count=run.micro_batches - ahead - 1,
-            child=Group(label="one forward, one backward", children=(forward, adding)),
-            counters=(Counter("forward", ahead + 2), Counter("backward", 2)),
+    parts = range(rank.parts)
+    forward = [_forward(run, rank, rows, part) for part in parts]
+    writing = [_backward(run, rank, rows, part, writes=True) for part in parts]
+    adding = [_backward(run, rank, rows, part, writes=False) for part in parts]
+
+    def node_of(one: Pass) -> Node:
+        if one.forward:
+            return forward[one.part]
+        return (adding if one.micro_batch else writing)[one.part]
+
+    return tree(
+        rounds(
+            run.layout.schedule,
+            stages=rank.stages,
+            stage=rank.stage,
+            micro_batches=run.micro_batches,
+            parts=rank.parts,
         ),
-        # … and at the end the waiting ones are worked off.
-        Repeat(
-            count=ahead,
-            child=adding,
-            counters=(Counter("backward", run.micro_batches - ahead + 1),),
-        ),
-    ]
-    return [node for node in nodes if not isinstance(node, Repeat) or node.count]
+        node_of,
+    )
 
 
 def _optimizer(run: Run, rank: Rank) -> Event:
@@ -297,6 +319,10 @@ def _optimizer(run: Run, rank: Rank) -> Event:
 
 def step(run: Run, rank: Rank) -> Group:
     """The whole step of one GPU, by its implementation's schedule."""
+    if run.implementation is Implementation.MEGATRON:
+        from .megatron.step import step as megatron_step
+
+        return megatron_step(run, rank)
     if run.implementation is not Implementation.PAPER:
         # Recording a step is work that the textbook's answer should not wait for.
         from .recorded_step import recorded_step

@@ -25,6 +25,7 @@ class Loss(StrEnum):
     FULL = "full"
     CHUNKED = "chunked"
     FUSED_LINEAR = "fused-linear"
+    FUSED = "fused"
 
 
 class Optimizer(StrEnum):
@@ -129,6 +130,14 @@ def refused(
     if switches.hold_logits and switches.loss is not Loss.FULL:
         allowed = "only the full loss makes all logits, so there is nothing to hold; use false"
         yield InputError("hold_logits", True, allowed)
+    if implementation is Implementation.MEGATRON:
+        yield from _of_megatron(switches)
+        return
+    if switches.loss is Loss.FUSED:
+        allowed = (
+            f"the loss by Transformer Engine's kernel is Megatron's; of {implementation} full, "
+        )
+        yield InputError("loss", str(switches.loss), allowed + "chunked, fused-linear")
     kernel = switches.optimizer_kernel
     if switches.optimizer is not Optimizer.ADAMW and kernel is not OptimizerKernel.FUSED:
         allowed = f"kernels are chosen for adamw alone; leave it out with {switches.optimizer}"
@@ -146,3 +155,28 @@ def refused(
         yield InputError("norm_kernel", str(switches.norm_kernel), allowed)
     if switches.dropout and implementation is Implementation.TORCHTITAN:
         yield InputError("dropout", True, "torchtitan's models drop nothing; use false")
+
+
+def _of_megatron(switches: Switches) -> Iterator[InputError]:
+    """Switches that Megatron with Transformer Engine has another way, or one way, for."""
+    one_way = {
+        "attention": (Attention.FLASH, "attends by Transformer Engine's fused kernels"),
+        "optimizer": (Optimizer.ADAMW, "is followed with Adam alone"),
+        "optimizer_kernel": (OptimizerKernel.FUSED, "steps by Transformer Engine's FusedAdam"),
+        "hold_logits": (False, "drops the logits with the loss"),
+    }
+    for name, (way, said) in one_way.items():
+        value = getattr(switches, name)
+        if value is not way:
+            allowed = f"Megatron {said}; use {str(way).lower()}"
+            yield InputError(name, value if isinstance(value, bool) else str(value), allowed)
+    if switches.loss not in (Loss.FULL, Loss.FUSED):
+        allowed = "Megatron's losses: full (32-bit softmax), fused (Transformer Engine's, in place)"
+        yield InputError("loss", str(switches.loss), allowed)
+    for name in ("mlp", "norm_kernel"):
+        if getattr(switches, name) is Fusion.UNFUSED:
+            yield InputError(name, "unfused", "Megatron's is one kernel; use fused")
+    if switches.dropout:
+        yield InputError(
+            "dropout", True, "models of this shape drop nothing in Megatron; use false"
+        )

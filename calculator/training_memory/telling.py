@@ -54,6 +54,10 @@ def phase(section: Section) -> Phase:
 
 _MOMENTS = {
     ("forward", "inputs"): "the inputs",
+    ("forward", "input"): "what the stage before sends",
+    ("forward", "output"): "what the next stage is sent",
+    ("backward", "output"): "what the next stage sends back",
+    ("backward", "input"): "what the stage before is sent back",
     ("forward", "embedding"): "the embedding",
     ("forward", "layer"): "the forward pass of layer {layer}",
     ("forward", "norm"): "the final norm",

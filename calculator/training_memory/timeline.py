@@ -44,7 +44,22 @@ def timeline(node: Node, most: int = 1000) -> tuple[Point, ...]:
         turns = max(2, count(node))
     player = _Player(turns)
     player.play(node, {})
-    return tuple(player.points)
+    return tuple(_thinned(player.points, most))
+
+
+_ENDS_AND_HIGHEST = ("first", "last", "highest")
+
+
+def _thinned(points: list[Point], most: int) -> list[Point]:
+    """At most so many of the points, evenly spaced, the highest and both ends among them.
+
+    Of a schedule whose every round is another, two turns of each repeat may still be too many.
+    """
+    if len(points) <= most or most < len(_ENDS_AND_HIGHEST):
+        return points
+    highest = max(range(len(points)), key=lambda place: points[place].total)
+    kept = {*_spaced(len(points), most - 1), highest}
+    return [points[place] for place in sorted(kept)]
 
 
 def _nests(node: Node, around: tuple[int, ...], found: dict[tuple[int, ...], int]) -> None:

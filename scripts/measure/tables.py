@@ -144,6 +144,36 @@ REAL_COLUMNS = (
 )
 """A row for each phase of each small step that also ran with real numbers on a CPU."""
 
+MEGATRON = "megatron-steps.csv"
+MEGATRON_COLUMNS = (
+    "step",
+    "model",
+    "shape",
+    "micro_batch",
+    "micro_batches",
+    "sequence",
+    "recompute",
+    "loss",
+    "tensor",
+    "sequence_parallel",
+    "pipeline",
+    "interleave",
+    "stage",
+    "data",
+    "context",
+    "distributed_optimizer",
+    "parameters",
+    "persistent_bytes",
+    "forward_bytes",
+    "forward_operation",
+    "forward_module",
+    "backward_bytes",
+    "backward_operation",
+    "backward_module",
+)
+"""A row for each stage of a step of Megatron's: what is held between steps, and the highest of all
+forward and of all backward passes."""
+
 COLUMNS: Mapping[str, Sequence[str]] = {
     BLOCKS: BLOCK_COLUMNS,
     TENSORS: TENSOR_COLUMNS,
@@ -153,6 +183,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     SHARDED: SHARDED_COLUMNS,
     SHARDED_PEAKS: PEAK_COLUMNS,
     REAL: REAL_COLUMNS,
+    MEGATRON: MEGATRON_COLUMNS,
 }
 
 

@@ -74,7 +74,7 @@ def test_more_never_needs_less(request_json: dict[str, object], more: int) -> No
     request = run.to_json()
     wider = Run.from_json({**request, "micro_batch": run.micro_batch + more})
     assert peak_bytes(wider) >= peak_bytes(run)
-    unit = run.layout.tensor if run.layout.sequence_parallel else 1
+    unit = run.layout.token_multiple
     if not run.model.positions:
         longer = Run.from_json({**request, "sequence": run.sequence + more * unit})
         assert peak_bytes(longer) >= peak_bytes(run)

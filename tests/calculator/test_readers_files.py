@@ -277,6 +277,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "micro_batch": 1,
             "micro_batches": 1,
             "data": 1,
+            "context": 1,
             "tensor": 1,
             "pipeline": 1,
             "recipe": "autocast-adam",

@@ -11,6 +11,8 @@ import pytest
 
 from measure import blocks, matrix, tables, tuned
 from measure.case import Case
+from measure.megatron_case import MegatronCase
+from measure.megatron_case import cases as megatron_cases
 from measure.places import PLACES
 from measure.tables import FOLDER
 from training_memory import catalog
@@ -36,8 +38,9 @@ def peaks():
 
 def test_versions_and_dates_are_known():
     versions = json.loads((FOLDER / "versions.json").read_text(encoding="utf-8"))
-    assert set(versions) == {"blocks", "steps", "sharded", "adapters", "real"}
+    assert set(versions) == {"blocks", "steps", "sharded", "adapters", "real", "megatron"}
     assert versions["adapters"]["peft"]
+    assert versions.pop("megatron")["megatron-core"]
     for kind in versions.values():
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", kind["date"])
         assert all(re.match(r"\d+\.\d+", kind[name]) for name in ("python", "torch"))
@@ -57,6 +60,11 @@ def test_every_block_case_was_traced():
 
 def test_every_step_with_adapters_was_traced():
     assert [Case.from_row(row) for row in tables.read(tables.ADAPTED)] == list(tuned.cases())
+
+
+def test_every_stage_of_megatrons_was_traced():
+    recorded = [MegatronCase.from_row(row) for row in tables.read(tables.MEGATRON)]
+    assert recorded == list(megatron_cases())
 
 
 def test_a_block_is_the_sum_of_its_tensors(tensors):

@@ -14,7 +14,7 @@ from ..categories import Category
 from ..formula import Formula
 from .memory import WORKING
 from .tape import Tape
-from .tensors import Grads, Node, Parameter, Tensor
+from .tensors import Argument, Edge, Grads, Node, Parameter, Tensor
 
 
 class BackwardPass:
@@ -29,23 +29,27 @@ class BackwardPass:
 
     def run(self, output: Tensor) -> None:
         """From the loss to every parameter."""
-        assert isinstance(output.edge, tuple)
-        root, slot = output.edge
-        self.waiting = _dependencies(root)
         with self.tape.as_category(WORKING):
             # Held by torch.autograd.backward, which calls the engine, to the end.
             first = self.tape.new("the loss's gradient", output.numel, output.dtype)
+        self.run_from(output.edge, first)
+        del first
+
+    def run_from(self, edge: Edge | None, gradient: Tensor) -> None:
+        """From an output whose gradient is known, which the caller holds."""
+        assert isinstance(edge, tuple)
+        root, slot = edge
+        self.waiting = _dependencies(root)
         self.buffers[root] = [None] * root.outputs
-        self.buffers[root][slot] = first
+        self.buffers[root][slot] = gradient
         self.ready.append((-root.sequence, root))
-        self.tape.gradients_on = False
+        before, self.tape.gradients_on = self.tape.gradients_on, False
         try:
             while self.ready:
                 self._next()
             self.tape.units.finish()
         finally:
-            self.tape.gradients_on = True
-        del first
+            self.tape.gradients_on = before
 
     def _next(self) -> None:
         _, node = heapq.heappop(self.ready)
@@ -108,8 +112,8 @@ class BackwardPass:
     def _accumulate(self, parameter: Parameter, grads: Grads) -> None:
         """A parameter takes its first gradient over as it is, and adds a further one in place."""
         gradient = grads.pop()
-        if parameter.variable is not None:
-            parameter.grad = gradient  # no weight's: nothing reads it, and it goes with the graph
+        if parameter.variable is not None or isinstance(parameter, Argument):
+            parameter.grad = gradient  # no weight's: it goes with the graph, or back to the caller
         elif gradient is not None and parameter.grad is None and self.keeps:
             if self.tape.units.keeps_gradients:
                 self.tape.count_as(gradient.storage, Category.GRADIENTS)

@@ -8,7 +8,7 @@ from ..categories import Category
 from ..formula import Formula
 from .checkpoint import Enough, Frame, Holder, Keeps
 from .memory import Memory, Use
-from .tensors import Backward, Node, Parameter, Tensor
+from .tensors import Argument, Backward, Node, Parameter, Tensor
 from .units import Units
 
 # For type checkers alone: typing takes a while to import.
@@ -131,7 +131,7 @@ class Tape(Memory):
         """
         kept = [argument.detached() for argument in arguments]
         wants = [argument.edge is not None for argument in arguments]
-        frame = Frame(lambda: region(*map(_as_input, kept, wants)), keeps)
+        frame = Frame(lambda: region(*map(as_input, kept, wants)), keeps)
         for argument in kept:
             use = Use("checkpoint", AGAIN, self.module_name, self.part)
             self.facts[argument.storage.number].uses.append(use)
@@ -187,9 +187,9 @@ AGAIN = "The region runs again from this in the backward pass, instead of keepin
 RESULT_KEPT = "It is kept, so that the second run need not compute it."
 
 
-def _as_input(tensor: Tensor, wants: bool) -> Tensor:
+def as_input(tensor: Tensor, wants: bool = True) -> Tensor:
     """An argument of a second run: it wants a gradient if it did, so that as much is saved."""
     again = tensor.detached()
     if wants:
-        again.edge = Parameter("argument", tensor.numel, tensor.dtype)
+        again.edge = Argument("argument", tensor.numel, tensor.dtype)
     return again

@@ -67,6 +67,12 @@ class Parameter:
         self.cast: Tensor | None = None
 
 
+class Argument(Parameter):
+    """Stands for a tensor from outside, whose gradient is wanted there."""
+
+    __slots__ = ()
+
+
 class Tensor:
     """A view of a storage, and the edge along which its gradient goes.
 

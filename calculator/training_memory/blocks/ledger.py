@@ -71,11 +71,18 @@ class Row:
         """The whole tensor's bytes, before any splitting."""
         return product(self.shape) * self.item_bytes
 
-    def rank_bytes(self, *, tensor: bool, sequence_parallel: bool) -> Formula:
-        """The bytes on one GPU of a tensor-parallel group, in the run's symbols."""
+    def rank_bytes(
+        self, *, tensor: bool, sequence_parallel: bool, context: bool = False
+    ) -> Formula:
+        """The bytes on one GPU of a tensor-parallel group, in the run's symbols.
+
+        With ``context`` parallelism the group has its share of every sequence: of the scores, those
+        of its own queries.
+        """
+        shared = self.bytes / symbol("C") if context else self.bytes
         if tensor and (self.split is Split.TENSOR or sequence_parallel):
-            return self.bytes / symbol("t")
-        return self.bytes
+            return shared / symbol("t")
+        return shared
 
     def kept_under(self, recompute: Recompute) -> bool:
         """Whether it outlives the forward pass."""
@@ -99,11 +106,13 @@ class Ledger:
         self.rows = tuple(rows)
         # A formula is the same for every run, so it is made once: estimates only evaluate it.
         self._formulas = {
-            (tensor, sequence): tuple(
-                row.rank_bytes(tensor=tensor, sequence_parallel=sequence) for row in self.rows
+            (tensor, sequence, context): tuple(
+                row.rank_bytes(tensor=tensor, sequence_parallel=sequence, context=context)
+                for row in self.rows
             )
             for tensor in (False, True)
             for sequence in (False, True)
+            for context in (False, True)
         }
 
     def kept_bytes(
@@ -114,7 +123,7 @@ class Ledger:
         sequence_parallel: bool = False,
     ) -> Formula:
         """What one layer keeps under a policy: the sum of its rows, as a formula."""
-        formulas = self._formulas[tensor, sequence_parallel]
+        formulas = self._formulas[tensor, sequence_parallel, False]
         return total(
             formula
             for row, formula in zip(self.rows, formulas, strict=True)
@@ -124,8 +133,8 @@ class Ledger:
     def on_rank(
         self, values: Mapping[str, int], recompute: Recompute, *, sequence_parallel: bool
     ) -> tuple[RankRow, ...]:
-        """Each row with its bytes for the run's ``values`` (s, b, h, a and t)."""
-        formulas = self._formulas[values["t"] > 1, sequence_parallel]
+        """Each row with its bytes for the run's ``values`` (s, b, h, a, t and C)."""
+        formulas = self._formulas[values["t"] > 1, sequence_parallel, values["C"] > 1]
         return tuple(
             RankRow(
                 row=row,

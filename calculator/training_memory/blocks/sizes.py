@@ -38,3 +38,6 @@ CHOSEN = product(("s", "b", "k"))
 #: Every token once for each expert chosen for it, before and inside the experts.
 DISPATCHED = product(("s", "b", "k", "h"))
 DISPATCHED_WIDE = product(("s", "b", "k", "f"))
+#: Where several GPUs share a layer's tokens between its products: those of one of them.
+OWN_ROWS = product(("z", "b"))
+OWN_TOKENS = product(("z", "b", "h"))

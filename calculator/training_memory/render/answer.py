@@ -38,6 +38,7 @@ BY = {
     Implementation.PAPER: "",
     Implementation.HUGGINGFACE: ", as Hugging Face runs it",
     Implementation.TORCHTITAN: ", as torchtitan runs it",
+    Implementation.MEGATRON: ", as Megatron runs it",
 }
 
 
@@ -65,8 +66,14 @@ def layout_words(run: Run) -> str:
     if layout.tensor > 1:
         sequence = " with sequence parallelism" if layout.sequence_parallel else ""
         parts.append(f"{layout.tensor:,} tensor-parallel{sequence}")
+    if layout.context > 1:
+        parts.append(f"{layout.context:,} context-parallel")
     if layout.pipeline > 1:
-        parts.append(f"{layout.pipeline:,} pipeline stages")
+        turns = "" if layout.is_usual_schedule else f" ({layout.schedule})"
+        each = f" of {layout.interleave:,} parts" if layout.interleave > 1 else ""
+        parts.append(f"{layout.pipeline:,} pipeline stages{each}{turns}")
+    if layout.expert > 1:
+        parts.append(f"{layout.expert:,} expert-parallel")
     return f"{layout.gpus:,} GPUs: {', '.join(parts)}" if parts else "one GPU"
 
 

@@ -9,6 +9,7 @@ from .. import catalog, gpus, recipe
 from ..blocks.ledger import Recompute
 from ..implementations import Implementation
 from ..model import Activation, Norm, QkNorm
+from ..pipeline import Schedule
 from ..records import dataclass
 from ..sharding import FsdpUnits, Prefetch, ReduceDtype, Way
 from ..switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
@@ -113,6 +114,7 @@ IMPLEMENTATIONS: Mapping[Implementation, str] = {
     Implementation.PAPER: "Textbook",
     Implementation.HUGGINGFACE: "Hugging Face",
     Implementation.TORCHTITAN: "torchtitan",
+    Implementation.MEGATRON: "Megatron",
 }
 
 
@@ -157,6 +159,13 @@ def _flag(name: str, label: str, place: Place, meaning: str) -> Field:
 
 
 _FUSION: Mapping[str, str] = {Fusion.FUSED: "One kernel", Fusion.UNFUSED: "Each by itself"}
+
+_SCHEDULES: Mapping[str, str] = {
+    Schedule.GPIPE: "GPipe",
+    Schedule.ONE_F_ONE_B: "One forward, one backward (1F1B)",
+    Schedule.INTERLEAVED: "Interleaved",
+    Schedule.ZERO_BUBBLE: "Zero bubble (ZB-H1)",
+}
 
 _GENERAL: tuple[Field, ...] = (
     _choice(
@@ -376,6 +385,45 @@ _GENERAL: tuple[Field, ...] = (
         "Groups of GPUs that hold successive layers, a micro-batch passing from one to the next.",
         "p",
     ),
+    _choice(
+        "schedule",
+        "Pipeline schedule",
+        Place.SPLIT,
+        "How the stages take turns, which decides how many micro-batches wait on each.",
+        lambda: {"": (("", "Usual"), *((str(value), _SCHEDULES[value]) for value in Schedule))},
+    ),
+    _number(
+        "interleave",
+        "Parts on each stage",
+        Place.SPLIT,
+        "Parts of the model that lie far apart on one stage and take turns; 1: the stage's layers "
+        "are one part.",
+    ),
+    _number(
+        "layers_per_stage",
+        "Layers of each stage",
+        Place.SPLIT,
+        "Where the layers are not spread evenly, each stage's, such as 8,8,8,7.",
+    ),
+    _number(
+        "context",
+        "Context parallelism",
+        Place.SPLIT,
+        "GPUs that share every sequence: each has some of its tokens.",
+        "C",
+    ),
+    _number(
+        "expert",
+        "Expert parallelism",
+        Place.SPLIT,
+        "GPUs that share out a layer's experts, among those of a stage.",
+    ),
+    _number(
+        "expert_tensor",
+        "GPUs that share an expert",
+        Place.SPLIT,
+        "Tensor parallelism inside the experts, apart from that of the other layers.",
+    ),
     _number(
         "micro_batches",
         "Micro-batches a step",
@@ -449,8 +497,9 @@ _GENERAL: tuple[Field, ...] = (
         "Whose step is counted",
         Place.IMPLEMENTATION,
         "Textbook: the GPT layer of Korthikanti et al. 2022, in 16-bit with dropout. Hugging Face "
-        "and torchtitan: the operations that these libraries run, with what PyTorch "
-        "holds for each; traced steps of PyTorch itself agree.",
+        "and torchtitan: the operations that these libraries run, with what PyTorch holds for "
+        "each. Megatron: Megatron-Core with Transformer Engine, on every GPU of a run. Traced "
+        "steps of these libraries agree.",
         _implementations,
     ),
     _choice(
@@ -464,14 +513,15 @@ _GENERAL: tuple[Field, ...] = (
         "loss",
         "Loss",
         Place.IMPLEMENTATION,
-        "All logits at once, a chunk of tokens after the other, or fused with the head (Liger). "
-        "Not for the textbook.",
+        "All logits at once, a chunk of tokens after the other, or fused with the head (Liger); in "
+        "Megatron also with the gradient in place of the logits. Not for the textbook.",
         _switch(
             Loss,
             {
                 Loss.FULL: "All logits",
                 Loss.CHUNKED: "Chunked",
                 Loss.FUSED_LINEAR: "Fused with the head",
+                Loss.FUSED: "In place of the logits",
             },
         ),
     ),

@@ -28,7 +28,7 @@ def shown(run: Run) -> dict[str, str]:
 def _shown(field: Field, value: object) -> str:
     if value is None:
         return ""
-    if field.kind is Kind.NUMBER:
+    if field.kind is Kind.NUMBER and isinstance(value, int):
         return f"{value:,}"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -56,8 +56,12 @@ def summaries(run: Run) -> dict[str, str]:
         split.append(f"ZeRO-{layout.zero}" if layout.zero else f"{layout.data:,} replicas")
     if layout.tensor > 1:
         split.append(f"tensor {layout.tensor:,}")
+    if layout.context > 1:
+        split.append(f"context {layout.context:,}")
     if layout.pipeline > 1:
         split.append(f"{layout.pipeline:,} stages")
+    if layout.expert > 1:
+        split.append(f"experts over {layout.expert:,}")
     if run.micro_batches > 1:
         split.append(f"{run.micro_batches:,} micro-batches")
     return {

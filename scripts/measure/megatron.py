@@ -1,0 +1,443 @@
+"""Megatron-Core's training step on fake tensors: one GPU of a run, by its own code.
+
+Model, parallel layers, loss, gradient buffers, distributed optimizer and pipeline schedules are
+``megatron-core``'s; Transformer Engine's kernels are stood in for (:mod:`.transformer_engine`). A
+process group of the run's size is pretended: its collectives give tensors of the right sizes.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+from . import transformer_engine as engine
+from .backend import Tensor, fake_mode, nn, torch
+from .megatron_case import MegatronCase
+from .modules import Modules
+from .storages import ALLOCATION_BYTES, Category, Log, Peak, Tracker
+
+warnings.filterwarnings("ignore")
+logging.getLogger("megatron").setLevel(logging.ERROR)
+
+
+class _Stream:
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.device = torch.device("cuda", 0)
+
+    def __getattr__(self, _: str) -> Any:
+        return lambda *_a, **_k: None
+
+
+_stream = _Stream()
+
+
+def _pretend_runtime() -> None:
+    """What Megatron asks of CUDA's runtime before any kernel."""
+    import_module("torch._dynamo")  # it lists PyTorch's functions, which are exchanged below
+    cuda = torch.cuda
+    cuda.current_device = lambda: 0
+    cuda.set_device = cuda.synchronize = cuda.empty_cache = lambda *_a, **_k: None
+    cuda.device_count = lambda: 1
+    cuda.Stream = cuda.Event = _Stream
+    cuda.current_stream = cuda.default_stream = lambda *_a, **_k: _stream
+    cuda.stream = lambda *_a, **_k: nullcontext()
+    cuda.get_device_properties = lambda *_a: SimpleNamespace(
+        name="fake", major=9, minor=0, total_memory=80 << 30, multi_processor_count=132
+    )
+    cuda._lazy_init = lambda: None
+    cuda.is_current_stream_capturing = lambda: False
+
+
+_pretend_runtime()
+# torch.compile traces what a jit_fuser decorates; here the fused functions are replaced.
+jit: Any = import_module("megatron.core.jit")
+jit.jit_fuser = lambda function: function
+
+core: Any = import_module("megatron.core")
+parallel_state: Any = import_module("megatron.core.parallel_state")
+fusions: Any = import_module("megatron.core.fusions.fused_bias_swiglu")
+gelu_fusion: Any = import_module("megatron.core.fusions.fused_bias_gelu")
+schedules: Any = import_module("megatron.core.pipeline_parallel.schedules")
+layers: Any = import_module("megatron.core.tensor_parallel.layers")
+random: Any = import_module("megatron.core.tensor_parallel.random")
+rope: Any = import_module("megatron.core.models.common.embeddings.rope_utils")
+language: Any = import_module("megatron.core.models.common.language_module.language_module")
+
+
+def _one_kernel(gradient: Tensor, inner: Tensor) -> Tensor:
+    return torch.empty_like(inner)
+
+
+def _half(inner: Tensor) -> Tensor:
+    return torch.empty(
+        (*inner.shape[:-1], inner.shape[-1] // 2), dtype=inner.dtype, device=inner.device
+    )
+
+
+def _same_everywhere(found: list[Any], mine: Any, group: Any = None) -> None:
+    found[:] = [mine] * len(found)
+
+
+def _patch() -> None:
+    # One kernel each, once torch.compile has fused them.
+    fusions.swiglu, fusions.swiglu_back = _half, _one_kernel
+    fusions.bias_swiglu = lambda inner, bias: _half(inner)
+    fusions.bias_swiglu_back = lambda gradient, inner, bias: torch.empty_like(inner)
+    gelu_fusion.bias_gelu = lambda bias, inner: torch.empty_like(inner)
+    gelu_fusion.bias_gelu_back = lambda gradient, bias, inner: torch.empty_like(inner)
+    # Transformer Engine's parts.
+    rope.fused_apply_rotary_pos_emb = engine.fused_rope
+    language.te_parallel_cross_entropy = engine.cross_entropy
+    layers.HAVE_TE, layers.get_dummy_wgrad = True, engine.get_dummy_wgrad
+    # Apex's kernel, which adds a product to the main gradient in place.
+    layers.fused_weight_gradient_mlp_cuda = SimpleNamespace(
+        wgrad_gemm_accum_fp32=lambda *_: None, wgrad_gemm_accum_fp16=lambda *_: None
+    )
+    layers._grad_accum_fusion_available = True
+    # Random states are numbers on the CPU; nothing is drawn here.
+    random._get_all_rng_states = lambda: (None, None, None)
+    random._set_all_rng_states = lambda *_: None
+    random._fork_rng = nullcontext
+    random.CudaRNGStatesTracker.fork = lambda *_a, **_k: nullcontext()
+    # Every GPU of a group says the same.
+    torch.distributed.all_gather_object = _same_everywhere
+
+
+_patch()
+
+
+class FusedAdam(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
+    """``transformer_engine.pytorch.optimizers.FusedAdam``: two 32-bit moments, updated in place."""
+
+    def __init__(self, params: Any, **options: Any) -> None:
+        super().__init__(params, {"lr": 0.0, "weight_decay": 0.0, **options})
+
+    def create(self) -> None:
+        """The moments, which the first step makes."""
+        for group in self.param_groups:
+            for weight in group["params"]:
+                self.state[weight] = {
+                    name: torch.empty_like(weight, dtype=torch.float32)
+                    for name in ("exp_avg", "exp_avg_sq")
+                }
+
+    def step(self, closure: Any = None) -> None:
+        """One kernel for all tensors, which takes no memory."""
+
+
+@contextmanager
+def _group_of(case: MegatronCase) -> Iterator[None]:
+    """A process group of the run's size in which this process is one of the stage's GPUs."""
+    pretended: Any = import_module("torch.testing._internal.distributed.fake_pg")
+    world = case.tensor * case.pipeline * case.data * case.context
+    rank = case.stage * (world // case.pipeline)
+    torch.distributed.init_process_group(
+        "fake", rank=rank, world_size=world, store=pretended.FakeStore()
+    )
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=case.tensor,
+        pipeline_model_parallel_size=case.pipeline,
+        virtual_pipeline_model_parallel_size=case.interleave if case.interleave > 1 else None,
+        context_parallel_size=case.context,
+        create_gloo_process_groups=False,
+    )
+    try:
+        yield
+    finally:
+        parallel_state.destroy_model_parallel()
+        parallel_state.destroy_global_memory_buffer()
+        torch.distributed.destroy_process_group()
+        engine.forget()
+
+
+def _config(case: MegatronCase) -> Any:
+    model = case.built
+    kind = import_module("megatron.core.transformer").TransformerConfig
+    gated = model.gated
+    options: dict[str, Any] = {
+        "recompute_granularity": None if case.recompute == "none" else case.recompute
+    }
+    if case.recompute == "full":
+        options |= {"recompute_method": "uniform", "recompute_num_layers": 1}
+    return kind(
+        num_layers=model.layers,
+        hidden_size=model.hidden,
+        num_attention_heads=model.heads,
+        num_query_groups=model.kv_heads,
+        kv_channels=model.head_dim,
+        ffn_hidden_size=model.ffn,
+        gated_linear_unit=gated,
+        activation_func=nn.functional.silu if gated else nn.functional.gelu,
+        bias_activation_fusion=True,
+        normalization="RMSNorm" if str(model.norm) == "rmsnorm" else "LayerNorm",
+        add_bias_linear=model.mlp_bias,
+        add_qkv_bias=model.qkv_bias,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        bf16=True,
+        params_dtype=torch.bfloat16,
+        pipeline_dtype=torch.bfloat16,
+        perform_initialization=False,
+        tensor_model_parallel_size=case.tensor,
+        sequence_parallel=case.sequence_parallel,
+        pipeline_model_parallel_size=case.pipeline,
+        virtual_pipeline_model_parallel_size=case.interleave if case.interleave > 1 else None,
+        context_parallel_size=case.context,
+        apply_rope_fusion=True,
+        bias_dropout_fusion=True,
+        gradient_accumulation_fusion=True,
+        cross_entropy_loss_fusion=case.loss == "fused",
+        cross_entropy_fusion_impl="te",
+        deallocate_pipeline_outputs=True,
+        batch_p2p_comm=True,
+        **options,
+    )
+
+
+def _spec() -> Any:
+    block = import_module("megatron.core.transformer.transformer_block")
+    layer = import_module("megatron.core.transformer.transformer_layer")
+    attention = import_module("megatron.core.transformer.attention")
+    mlp = import_module("megatron.core.transformer.mlp")
+    module = import_module("megatron.core.transformer.spec_utils").ModuleSpec
+    mask = import_module("megatron.core.transformer.enums").AttnMaskType
+    add = import_module("megatron.core.fusions.fused_bias_dropout").get_bias_dropout_add
+    one = module(
+        module=layer.TransformerLayer,
+        submodules=layer.TransformerLayerSubmodules(
+            self_attention=module(
+                module=attention.SelfAttention,
+                params={"attn_mask_type": mask.causal},
+                submodules=attention.SelfAttentionSubmodules(
+                    linear_qkv=engine.LayerNormColumnParallelLinear,
+                    core_attention=engine.DotProductAttention,
+                    linear_proj=engine.RowParallelLinear,
+                ),
+            ),
+            self_attn_bda=add,
+            mlp=module(
+                module=mlp.MLP,
+                submodules=mlp.MLPSubmodules(
+                    linear_fc1=engine.LayerNormColumnParallelLinear,
+                    linear_fc2=engine.RowParallelLinear,
+                ),
+            ),
+            mlp_bda=add,
+        ),
+    )
+    return one, block, engine.Norm
+
+
+def _chunk(case: MegatronCase, config: Any, number: int) -> Any:
+    """The part of the model that this GPU holds, or one of its parts where they interleave."""
+    model = case.built
+    layer_spec, block, norm = _spec()
+    v = case.interleave
+    first = case.stage == 0 and number == 0
+    last = case.stage == case.pipeline - 1 and number == v - 1
+    stage = number if v > 1 else None
+    count = import_module("megatron.core.transformer.transformer_block").get_num_layers_to_build(
+        config, vp_stage=stage
+    )
+    spec = block.TransformerBlockSubmodules(layer_specs=[layer_spec] * count, layer_norm=norm)
+    gpt = import_module("megatron.core.models.gpt").GPTModel
+    return gpt(
+        config=config,
+        transformer_layer_spec=spec,
+        vocab_size=case.padded_vocabulary,
+        max_sequence_length=case.sequence,
+        pre_process=first,
+        post_process=last,
+        parallel_output=True,
+        share_embeddings_and_output_weights=model.tied,
+        position_embedding_type="learned_absolute" if model.positions else "rope",
+        vp_stage=stage,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MegatronTrace:
+    """What one GPU held in a step. All sizes in bytes."""
+
+    parameters: int
+    persistent: Mapping[Category, int]
+    peaks: Mapping[str, Peak]
+    modules: Mapping[str, str]
+
+
+def trace(case: MegatronCase, *, log: Log | None = None) -> MegatronTrace:
+    """Run the case's second step on its stage and count."""
+    with fake_mode(), _group_of(case):
+        config = _config(case)
+        with torch.device("cuda"):
+            chunks = [_chunk(case, config, number) for number in range(case.interleave)]
+        wrapped, optimizer = _wrapped(case, config, chunks)
+        modules = Modules.of(
+            (f"chunk{number}.{name}" if case.interleave > 1 else name, module)
+            for number, chunk in enumerate(chunks)
+            for name, module in chunk.named_modules()
+        )
+        # The first step makes what stays: gradients that say nothing, buffers.
+        _step(case, wrapped)
+        gc.collect()
+        tracker = Tracker(
+            device="cuda",
+            modules=modules,
+            classify=_classify(case),
+            rounding=ALLOCATION_BYTES,
+            log=log,
+        )
+        held = _hold(tracker, case, wrapped, optimizer)
+        _phases.begin = tracker.begin
+        with tracker:
+            _step(case, wrapped)
+        _phases.begin = lambda phase: None
+        places = {
+            phase: modules.of_node(peak.node) if peak.node else peak.module
+            for phase, peak in tracker.peaks.items()
+        }
+        modules.remove()
+        return MegatronTrace(
+            parameters=sum(p.numel() for chunk in chunks for p in chunk.parameters()),
+            persistent=held,
+            peaks=dict(tracker.peaks),
+            modules=places,
+        )
+
+
+def _wrapped(case: MegatronCase, config: Any, chunks: list[Any]) -> tuple[list[Any], Any]:
+    distributed = import_module("megatron.core.distributed")
+    ddp = distributed.DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True,
+        use_distributed_optimizer=case.distributed_optimizer,
+        overlap_grad_reduce=False,
+        bucket_size=None,
+    )
+    wrapped = [
+        distributed.DistributedDataParallel(config, ddp, chunk, disable_bucketing=number > 0)
+        for number, chunk in enumerate(chunks)
+    ]
+    package: Any = import_module("megatron.core.optimizer")
+    shared: Any = import_module("megatron.core.optimizer.distrib_optimizer")
+    package.Adam, package.USING_PYTORCH_OPTIMIZER = FusedAdam, False
+    shared.Adam = FusedAdam
+    settings = package.OptimizerConfig(
+        optimizer="adam",
+        lr=1e-4,
+        bf16=True,
+        params_dtype=torch.bfloat16,
+        use_distributed_optimizer=case.distributed_optimizer,
+        clip_grad=0.0,
+    )
+    made = package.get_megatron_optimizer(settings, wrapped, use_gloo_process_groups=False)
+    for one in getattr(made, "chained_optimizers", [made]):
+        one.optimizer.create()
+    return wrapped, made
+
+
+class _Phases:
+    """Hears whether a forward or a backward pass begins, once it listens."""
+
+    def __init__(self) -> None:
+        self.begin: Any = lambda phase: None
+
+
+_phases = _Phases()
+_backward_step = schedules.backward_step
+
+
+def _heard_backward(*arguments: Any, **options: Any) -> Any:
+    _phases.begin("backward")
+    return _backward_step(*arguments, **options)
+
+
+schedules.backward_step = _heard_backward
+
+
+def _batch(case: MegatronCase) -> tuple[Any, ...]:
+    """What the loader gives a stage: tokens and positions to the first, the rest to the last."""
+    size = (case.micro_batch, case.sequence // case.context)
+
+    def some(wanted: bool, dtype: Any) -> Any:
+        return torch.empty(size, dtype=dtype, device="cuda") if wanted else None
+
+    first, last = parallel_state.is_pipeline_first_stage, parallel_state.is_pipeline_last_stage
+    return (
+        some(first(ignore_virtual=True), torch.int64),
+        some(first(ignore_virtual=True), torch.int64),
+        some(last(ignore_virtual=True), torch.int64),
+        some(last(ignore_virtual=True), torch.float32),
+    )
+
+
+def _step(case: MegatronCase, wrapped: list[Any]) -> None:
+    def loss_of(counts: Tensor, output: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        losses = output.view(-1).float()
+        return torch.sum(losses * counts.view(-1)), {}
+
+    def forward(_: Any, model: Any) -> tuple[Tensor, Any]:
+        _phases.begin("forward")
+        tokens, positions, labels, counts = _batch(case)
+        output = model(tokens, positions, None, labels=labels)
+        return output, lambda made: loss_of(counts, made)
+
+    virtual = case.interleave if case.interleave > 1 else None
+    schedules.get_forward_backward_func(case.pipeline, virtual)(
+        forward_step_func=forward,
+        data_iterator=[iter(())] * len(wrapped),
+        model=wrapped if case.pipeline > 1 else wrapped[0],
+        num_microbatches=case.micro_batches,
+        seq_length=case.sequence,
+        micro_batch_size=case.micro_batch,
+        forward_only=False,
+    )
+
+
+def _hold(
+    tracker: Tracker, case: MegatronCase, wrapped: list[Any], optimizer: Any
+) -> Mapping[Category, int]:
+    for model in wrapped:
+        tracker.hold(model.parameters(), Category.WEIGHTS)
+        for buffer in model.buffers + model.expert_parallel_buffers:
+            tracker.hold((buffer.param_data,), Category.WEIGHTS)
+            tracker.hold((buffer.grad_data,), Category.GRADIENTS)
+        tracker.hold(model.module.buffers(), Category.BUFFERS)
+        if hasattr(model.module, "rotary_pos_emb"):
+            # The angles are worked out once and kept.
+            tracker.hold((_angles(case, model.module),), Category.BUFFERS)
+    for one in getattr(optimizer, "chained_optimizers", [optimizer]):
+        moments = one.optimizer.state.values()
+        tracker.hold((m for state in moments for m in state.values()), Category.OPTIMIZER)
+        tracker.hold(
+            (p for group in one.optimizer.param_groups for p in group["params"]), Category.MASTER
+        )
+    tracker.hold(engine.dummies(), Category.STEP)
+    memory = parallel_state.get_global_memory_buffer()
+    tracker.hold(memory.buffer.values(), Category.BACKWARD)
+    return {kind: size for kind, size in tracker.by_category.items() if size}
+
+
+def _angles(case: MegatronCase, model: Any) -> Tensor:
+    """Asked for as the model's forward pass does, so that the cache answers."""
+    return model.rotary_pos_emb(case.sequence, packed_seq=False, cp_group=None)
+
+
+def _classify(case: MegatronCase) -> Any:
+    width = case.padded_vocabulary // case.tensor
+    tokens = case.micro_batch * case.sequence // case.context
+
+    def kind(tracker: Tracker, operation: str, tensor: Tensor, first: Any) -> Category:
+        if tensor.dim() > 1 and tensor.shape[-1] == width and tensor.numel() == tokens * width:
+            return Category.LOGITS
+        if torch._C._current_autograd_node() is None:
+            return Category.ACTIVATIONS
+        return Category.RECOMPUTED if tracker.recomputing else Category.BACKWARD
+
+    return kind

@@ -1,0 +1,150 @@
+"""What is measured of Megatron: one training step's choices, as a row of the table names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from training_memory import catalog
+from training_memory.model import Model
+
+RECOMPUTES = ("none", "selective", "full")
+LOSSES = ("full", "fused")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MegatronCase:
+    """One step on the GPUs of one pipeline ``stage``, from 0."""
+
+    model: str
+    shape: tuple[tuple[str, int], ...] = ()
+    micro_batch: int = 1
+    micro_batches: int = 1
+    sequence: int
+    recompute: str = "none"
+    loss: str = "full"
+    tensor: int = 1
+    sequence_parallel: bool = False
+    pipeline: int = 1
+    interleave: int = 1
+    stage: int = 0
+    data: int = 1
+    context: int = 1
+    distributed_optimizer: bool = False
+
+    @property
+    def built(self) -> Model:
+        """The catalogue's model with the case's changes."""
+        return catalog.with_shape(catalog.get(self.model), dict(self.shape))
+
+    @property
+    def padded_vocabulary(self) -> int:
+        """``--make-vocab-size-divisible-by``, 128, for each of the tensor-parallel GPUs."""
+        multiple = 128 * self.tensor
+        return -(-self.built.vocabulary // multiple) * multiple
+
+    def to_row(self) -> dict[str, str]:
+        """The case as the first columns of the table."""
+        row = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name == "shape":
+                row["shape"] = " ".join(f"{name}={number}" for name, number in value)
+            elif isinstance(value, bool):
+                row[field.name] = "yes" if value else "no"
+            else:
+                row[field.name] = str(value)
+        return row
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, str]) -> MegatronCase:
+        """The case that a table's row names."""
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            text = row[field.name]
+            if field.name == "shape":
+                pairs = (item.split("=") for item in text.split())
+                values["shape"] = tuple((name, int(number)) for name, number in pairs)
+            elif text in ("yes", "no"):
+                values[field.name] = text == "yes"
+            else:
+                values[field.name] = int(text) if text.isdecimal() else text
+        return cls(**values)
+
+
+def cases() -> Iterator[MegatronCase]:
+    """Every step of the table: each way of splitting with each of recomputing, and sizes apart."""
+    for recompute in RECOMPUTES:
+        for tensor, parallel in ((1, False), (2, False), (2, True), (8, True)):
+            for loss in LOSSES:
+                yield MegatronCase(
+                    model="llama-3-8b",
+                    shape=(("layers", 5),),
+                    sequence=4096,
+                    micro_batch=2 if tensor == 2 else 1,
+                    micro_batches=1 if loss == "full" else 2,
+                    recompute=recompute,
+                    loss=loss,
+                    tensor=tensor,
+                    sequence_parallel=parallel,
+                    data=8 // tensor,
+                    distributed_optimizer=loss == "full",
+                )
+    for recompute in RECOMPUTES:
+        for stage in range(4):
+            yield MegatronCase(
+                model="llama-7b",
+                shape=(("layers", 12),),
+                sequence=2048,
+                micro_batches=8,
+                recompute=recompute,
+                pipeline=4,
+                stage=stage,
+                tensor=2 if recompute != "none" else 1,
+                sequence_parallel=recompute == "full",
+                data=2,
+                distributed_optimizer=True,
+            )
+    for stage in range(2):
+        for micro_batches in (1, 4):
+            yield MegatronCase(
+                model="llama-3.2-1b",
+                sequence=4096,
+                micro_batches=micro_batches,
+                loss="fused",
+                pipeline=2,
+                stage=stage,
+                data=2,
+                distributed_optimizer=True,
+            )
+    for stage in range(4):
+        yield MegatronCase(
+            model="llama-7b",
+            shape=(("layers", 16),),
+            sequence=2048,
+            micro_batches=8,
+            pipeline=4,
+            interleave=2,
+            stage=stage,
+        )
+    for tensor in (1, 2):
+        yield MegatronCase(
+            model="qwen2.5-0.5b",
+            sequence=2048,
+            micro_batch=4,
+            tensor=tensor,
+            data=4,
+            distributed_optimizer=True,
+        )
+    yield MegatronCase(
+        model="llama-3-70b",
+        shape=(("layers", 12),),
+        sequence=4096,
+        micro_batches=4,
+        loss="fused",
+        tensor=4,
+        sequence_parallel=True,
+        data=2,
+        distributed_optimizer=True,
+    )

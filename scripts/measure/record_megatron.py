@@ -1,0 +1,61 @@
+"""Trace Megatron's steps and write them down: ``python -m measure.record_megatron``.
+
+Needs ``megatron-core`` beside what the rest of the package needs, and
+``PYTHONPATH=calculator:scripts``. A table of its own, since few environments have it.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+from datetime import UTC, datetime
+
+from . import tables
+from .megatron_case import MegatronCase, cases
+
+PACKAGES = ("torch", "megatron-core")
+
+
+def _row(number: int, case: MegatronCase) -> dict[str, object]:
+    from .megatron import trace
+
+    found = trace(case)
+    row: dict[str, object] = {
+        **case.to_row(),
+        "step": f"M{number:03}",
+        "parameters": found.parameters,
+        "persistent_bytes": sum(found.persistent.values()),
+    }
+    for phase in ("forward", "backward"):
+        peak = found.peaks[phase]
+        row |= {
+            f"{phase}_bytes": peak.bytes,
+            f"{phase}_operation": peak.operation.removeprefix("aten."),
+            f"{phase}_module": found.modules[phase],
+        }
+    return row
+
+
+def main() -> int:
+    """Record every case. Returns the exit status."""
+    rows = []
+    every = list(cases())
+    for number, case in enumerate(every, start=1):
+        rows.append(_row(number, case))
+        print(f"\r{number} of {len(every)}", end="", flush=True)
+    print()
+    tables.write(tables.MEGATRON, rows)
+    path = tables.FOLDER / "versions.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    known["megatron"] = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "python": ".".join(map(str, sys.version_info[:3])),
+        **{package: importlib.metadata.version(package) for package in PACKAGES},
+    }
+    path.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

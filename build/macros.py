@@ -24,6 +24,7 @@ import figures  # noqa: E402
 import gpu_page  # noqa: E402
 import licenses  # noqa: E402
 import mathematics  # noqa: E402
+import plan_expressions  # noqa: E402
 import player_page  # noqa: E402
 import scatter  # noqa: E402
 
@@ -42,6 +43,7 @@ def define_env(env: Any) -> None:
 
     functions = {
         **expressions.FUNCTIONS,
+        "plan": plan_expressions.plan,
         "math": mathematics.math,
         "math_block": mathematics.math_block,
         "formula": mathematics.formula,

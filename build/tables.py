@@ -19,6 +19,7 @@ import peer_tables
 import published_tables
 import reserved_tables
 import sharded_tables
+import takes_tables
 from table import Cell, Column, Table
 from training_memory import catalog, recipe
 from training_memory.categories import Category
@@ -237,6 +238,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "peers": peer_tables.summary,
     "peers-rows": peer_tables.rows,
     "reserved": reserved_tables.shares,
+    "what-it-takes": takes_tables.takes,
     "measured": measured_tables.summary,
     "measured-rows": measured_tables.rows,
 }

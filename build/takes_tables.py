@@ -15,7 +15,7 @@ SEQUENCE = 4096
 GPUS = ("80gb", "h200-141gb")
 
 _FULL: dict[str, object] = {"recipe": "mixed-adam"}
-#: LoRA and QLoRA on one GPU: split over several, adapters are not counted.
+#: LoRA and QLoRA on one GPU: replicas with adapters each hold the whole model.
 _ADAPTERS: dict[str, dict[str, object]] = {
     name: {"implementation": "huggingface", "adapter": name, "recipe": "autocast-adam"}
     for name in ("lora", "qlora")

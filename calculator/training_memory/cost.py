@@ -28,10 +28,12 @@ from .blocks.ledger import Recompute
 from .categories import Category
 from .gpus import Rates
 from .implementations import Implementation
+from .layouts import layout_of, trained
 from .model import Model
 from .rank import Rank, ranks
 from .records import dataclass
 from .run import Run
+from .sharding import ReduceDtype
 from .switches import Loss
 
 #: The share of the data sheet's rate that matrix products reach at best: 794.5 of an H100's 989 ·
@@ -235,16 +237,30 @@ def _between_replicas(run: Run, rank: Rank) -> _Traffic:
     replicas, zero = run.layout.data, run.layout.zero
     if replicas == 1:
         return _Traffic()
-    states = run.recipe.by_category
-    gradients = rank.parameters * states[Category.GRADIENTS] * (replicas - 1) // replicas
-    weights = rank.parameters * states[Category.WEIGHTS] * (replicas - 1) // replicas
+    weights_item, gradients_item = _items(run)
+    parameters = rank.parameters
+    if not run.tuning.trains_all:
+        parameters = trained(layout_of(run.model, str(run.implementation)), run.tuning).parameters
+    gradients = parameters * gradients_item * (replicas - 1) // replicas
+    weights = rank.parameters * weights_item * (replicas - 1) // replicas
     if zero == 3:
-        return _Traffic(each=2 * weights + gradients)
+        gathers = 2 if run.sharding.reshard_after_forward else 1
+        return _Traffic(each=gathers * weights + gradients)
     if zero == 2:
         return _Traffic(each=gradients, after=weights)
     if zero == 1:
         return _Traffic(last=gradients, after=weights)
     return _Traffic(last=2 * gradients)
+
+
+def _items(run: Run) -> tuple[int, int]:
+    """The bytes of a number that replicas gather of weights and reduce of gradients."""
+    states = run.recipe.by_category
+    if run.implementation is Implementation.PAPER or run.layout.zero < 3:
+        return states[Category.WEIGHTS], states[Category.GRADIENTS]
+    # FSDP2 gathers in the dtype to compute in and reduces in its own.
+    computed = 4 if run.recipe.precision == "fp32" else 2
+    return computed, 2 if run.sharding.reduce_dtype is ReduceDtype.BF16 else 4
 
 
 def _speed(rates: Rates, span: int) -> int:

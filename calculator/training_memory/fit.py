@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from .cost import Cost, cost, global_batch
 from .errors import InputErrors
 from .estimate import Estimate, peak_bytes
+from .implementations import Implementation
 from .largest import fits as holds
 from .largest import largest_micro_batch, longest_sequence
 from .moves import price, single, words
@@ -119,11 +120,17 @@ def trains_the_same(run: Run, other: Run) -> bool:
         run.model == other.model
         and run.sequence == other.sequence
         and global_batch(run) == global_batch(other)
-        and run.recipe is other.recipe
+        and _numbers(run) == _numbers(other)
         and run.tuning == other.tuning
         and run.switches.optimizer is other.switches.optimizer
         and run.switches.clip == other.switches.clip
     )
+
+
+def _numbers(run: Run) -> str:
+    """The numbers that are trained; FSDP2's 32-bit shards are others' copies of 16-bit weights."""
+    shards = run.implementation is not Implementation.PAPER and run.layout.zero == 3
+    return "master" if shards and run.recipe.precision == "autocast" else run.recipe.precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from .cost import MACHINE
 from .implementations import Implementation
 from .records import dataclass
 from .run import Run
+from .splits import in_fsdp2
 from .switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
 from .tuning import Adapter
 
@@ -229,7 +230,8 @@ def _over_more_gpus(run: Run) -> Iterator[Fields]:
             yield {"zero": zero}
         for degree in DEGREES:
             if layout.data == 1:
-                yield {"data": degree, "zero": zero, **_fewer(run, degree)}
+                own = in_fsdp2(run) if zero == 3 else {}
+                yield {"data": degree, "zero": zero, **own, **_fewer(run, degree)}
     for degree in DEGREES:
         if degree > layout.tensor:
             yield {"tensor": degree}
@@ -272,6 +274,8 @@ def _words(before: Run, after: Run) -> Iterator[str]:
         if _differ(before, after, move.field) and not implied:
             yield move.words[_value(after, move.field)]
     yield from _split_words(before, after)
+    if after.recipe is not before.recipe and after.tuning == before.tuning:
+        yield "32-bit shards in place of 16-bit weights with a 32-bit copy"
     if after.micro_batch != before.micro_batch:
         yield f"Micro-batch {after.micro_batch:,} instead of {before.micro_batch:,}"
     if after.micro_batches != before.micro_batches:
@@ -300,6 +304,9 @@ def _split_words(before: Run, after: Run) -> Iterator[str]:
             yield f"ZeRO-{new.zero} over {the}{new.data:,} replicas"
         else:
             yield f"{new.data:,} replicas, each with all states"
+    kept = before.sharding.reshard_after_forward and not after.sharding.reshard_after_forward
+    if kept and new.data > 1:
+        yield "Weights stay gathered between forward and backward"
     together = new.sequence_parallel and not old.sequence_parallel
     if new.tensor != old.tensor:
         if new.tensor == 1:

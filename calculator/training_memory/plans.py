@@ -19,7 +19,7 @@ from .moves import in_plans
 from .rank import ranks
 from .records import dataclass
 from .run import Run
-from .splits import splits
+from .splits import in_fsdp2, splits
 from .step import states
 
 #: After so many plans a search says how far it is.
@@ -113,6 +113,8 @@ def every(run: Run, *, gpus: int, batch: int) -> Iterator[tuple[Run, Mapping[str
     request = run.to_json()
     for split in splits(run, gpus=gpus, batch=batch):
         for one, move in _moved(run, {**request, **split}):
+            if one.layout.zero != split["zero"]:
+                continue  # a framework that shares in one way only, whatever is asked
             wanted = {**split, **move}
             yield one, {name: value for name, value in wanted.items() if value != request[name]}
 
@@ -181,7 +183,7 @@ _MACHINES = 64
 
 def _ever_fits(run: Run, batch: int | None) -> bool:
     """Whether anything fits on however many GPUs: each with as little as there can be on one."""
-    request = run.to_json() | {
+    request = {**run.to_json(), **in_fsdp2(run)} | {
         "data": min(batch or _MOST_REPLICAS, _MOST_REPLICAS),
         "zero": 3,
         "micro_batch": 1,

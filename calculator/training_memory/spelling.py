@@ -57,7 +57,7 @@ def spellings(fields: Mapping[str, object], after: Run) -> tuple[Spelling, ...]:
 
 
 _BATCH = {"micro_batch", "micro_batches", "data"}
-_ZERO = {"data", "zero"}
+_ZERO = {"data", "zero", "reshard_after_forward"}
 
 
 def _huggingface(changed: set[str], run: Run) -> _Lines:
@@ -73,7 +73,8 @@ def _huggingface(changed: set[str], run: Run) -> _Lines:
         yield f"# accelerate launch --num_processes {layout.gpus}"
     if changed & _ZERO and layout.data > 1:
         if layout.zero >= 2:
-            after = "true" if layout.zero == 3 else "false"
+            reshards = layout.zero == 3 and run.sharding.reshard_after_forward
+            after = "true" if reshards else "false"
             yield "# accelerate's file, fsdp_config:"
             yield "fsdp_version: 2"
             yield f"fsdp_reshard_after_forward: {after}"
@@ -219,7 +220,8 @@ def _torchtitan_parallelism(changed: set[str], run: Run) -> _Lines:
     lines: list[str | _Lacks] = []
     if changed & _ZERO:
         if layout.zero >= 2:
-            after = "always" if layout.zero == 3 else "never"
+            reshards = layout.zero == 3 and run.sharding.reshard_after_forward
+            after = "always" if reshards else "never"
             lines += [
                 "data_parallel_replicate_degree = 1",
                 f"data_parallel_shard_degree = {layout.data}",

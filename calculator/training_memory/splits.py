@@ -58,7 +58,29 @@ def _within(run: Run, tensor: int, pipeline: int, data: int) -> Iterator[dict[st
         stages = stages[:2]
     for zero in stages:
         for sequence_parallel in (False, True) if tensor > 1 else (False,):
-            yield {"zero": zero, "sequence_parallel": sequence_parallel}
+            split: dict[str, object] = {"zero": zero, "sequence_parallel": sequence_parallel}
+            yield from _sharded(run, split) if zero == 3 else (split,)
+
+
+def _sharded(run: Run, split: dict[str, object]) -> Iterator[dict[str, object]]:
+    """ZeRO's stage 3 in the way of the run's framework: the textbook has one."""
+    if run.implementation is Implementation.PAPER:
+        yield split
+        return
+    for reshards in (True, False):
+        yield {**split, **in_fsdp2(run), "reshard_after_forward": reshards}
+
+
+def in_fsdp2(run: Run) -> Mapping[str, object]:
+    """What a run must say otherwise for FSDP2 to share it out.
+
+    It keeps 32-bit shards and gathers them in 16 bits: the same numbers as 16-bit weights with a
+    32-bit copy, in one.
+    """
+    if run.implementation is Implementation.PAPER:
+        return {}
+    master = run.recipe.precision.startswith("master")
+    return {"sharding": None, **({"recipe": "autocast-adam"} if master else {})}
 
 
 def divisors(number: int) -> list[int]:

@@ -61,7 +61,7 @@ def run_of(row: Mapping[str, str]) -> Run:
 def compared() -> tuple[Compared, ...]:
     """Every traced step that a run can ask for: of the first step there is no run."""
     with _STEPS.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["turn"] != "1" and row["tensor"] == "1"]
+        rows = [row for row in csv.DictReader(file) if row["turn"] != "1"]
     return tuple(
         Compared(
             row=row,

@@ -11,7 +11,7 @@ from .layouts import Layout, buffers_of, bytes_of, layout_of, rounded, trained
 from .model import Model
 from .optimizers import CODES_BYTES, Optimizer, get
 from .records import dataclass
-from .splitting import WHOLE, Share, sharded, total_bytes
+from .splitting import WHOLE, Share, share_of_layout, total_bytes
 from .structure import computes_in
 from .tuning import FULL, Tuning
 
@@ -49,7 +49,7 @@ def held(
 ) -> tuple[Held, ...]:
     """What a GPU holds between steps, but for the batch: weights, copies, states, buffers."""
     whole = layout_of(model, implementation)
-    layout = sharded(trained(whole, tuning), share.shards)
+    layout = share_of_layout(trained(whole, tuning), share)
     if tuning.trains_all:
         weight_bytes = 4 if computes_in(precision) == "fp32" else 2
         rows = [("weights", Category.WEIGHTS, bytes_of(layout, weight_bytes), WEIGHTS)]

@@ -52,13 +52,14 @@ def recorded(run: Run, rank: Rank) -> Recorded:
     from . import recorded_step
     from .shares import share_of
 
+    share = share_of(run)
     return Recorded(
         rows=recorded_step.held_rows(run),
         made=recorded_step.sized(run),
         values={**recorded_step.values(run), "m": 1},
         parameters=run.model.parameters.total,
         times=run.model.layers,
-        is_per_parameter=run.tuning.trains_all and share_of(run).shards == 1,
+        is_per_parameter=run.tuning.trains_all and share.shards == share.tensor == 1,
     )
 
 

@@ -42,6 +42,7 @@ def structure(run: Run, *, scratch: bool = False) -> Structure:
         dropout=run.switches.dropout,
         split=splitting_of(run),
         scratch=scratch,
+        tensor=run.layout.tensor,
     )
 
 
@@ -53,6 +54,7 @@ def values(run: Run) -> Mapping[str, int]:
         micro_batch=run.micro_batch,
         loss=str(run.switches.loss),
         tuning=run.tuning,
+        tensor=run.layout.tensor,
     )
     split = splitting_of(run)
     if split.way == "fsdp2":

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
-from . import catalog, gpus, layout, recipe, sharding, switches, tuning
+from . import catalog, gpus, layout, parallel, recipe, sharding, switches, tuning
 from .blocks.ledger import Recompute
 from .errors import InputError, InputErrors, nearest
 from .gpus import Gpu
@@ -214,12 +214,21 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
 
 def _not_followed(run: Run) -> Iterator[InputError]:
     """Ways to split a model that no recording follows yet."""
-    for name in ("tensor", "context", "pipeline"):
+    if run.layout.tensor > 1:
+        yield from parallel.refused(
+            run.layout,
+            run.sharding,
+            run.model,
+            run.implementation,
+            run.switches,
+            run.recompute,
+        )
+    for name in ("context", "pipeline"):
         degree = getattr(run.layout, name)
         if degree > 1:
             allowed = (
-                f"{name} parallelism is counted in the textbook's way so far; use 1, or the "
-                "implementation paper"
+                f"{name} parallelism is counted in the textbook's way and Megatron's so far; use "
+                "1, or the implementation paper or megatron"
             )
             yield InputError(name, degree, allowed)
 

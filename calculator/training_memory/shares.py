@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from .run import Run
 from .sharding import FsdpUnits, Prefetch, ReduceDtype, Way
-from .splitting import ALONE, WHOLE, Share, Splitting
+from .splitting import ALONE, Share, Splitting
 
 
 def splitting_of(run: Run) -> Splitting:
     """The order of events of a run on several GPUs."""
-    if run.layout.data == 1:
-        return ALONE
-    of = run.sharding
+    layout, of = run.layout, run.sharding
+    tensor, sequence = layout.tensor > 1, layout.sequence_parallel
+    if layout.data == 1:
+        return Splitting(tensor=tensor, sequence=sequence) if tensor else ALONE
     if of.sharding is Way.DDP:
         return Splitting(way=str(of.sharding), views=of.bucket_views)
     share = share_of(run)
     return Splitting(
         way=str(of.sharding),
+        tensor=tensor,
+        sequence=sequence,
         wrap="ends" if of.fsdp_units is FsdpUnits.ENDS else "layers",
         reshards=of.reshard_after_forward,
         explicit=of.prefetch is Prefetch.EXPLICIT,
@@ -30,7 +33,7 @@ def share_of(run: Run) -> Share:
     """What one GPU of a run has of each weight."""
     of, precision = run.sharding, run.recipe.precision
     if run.layout.data == 1:
-        return WHOLE
+        return Share(tensor=run.layout.tensor, sequence=run.layout.sequence_parallel)
     keep = 4 if precision in ("fp32", "autocast") else 2
     if of.sharding is Way.DDP:
         return Share(buckets=True)
@@ -39,6 +42,7 @@ def share_of(run: Run) -> Share:
     low = precision == "autocast" and of.reduce_dtype is ReduceDtype.BF16
     return Share(
         shards=run.layout.data // of.replicate,
+        tensor=run.layout.tensor,
         compute=compute,
         keep=keep,
         reduce=2 if low else keep,

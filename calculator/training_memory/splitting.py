@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from .layouts import Layout, Weight, layout_of, rounded
@@ -32,10 +32,13 @@ class Splitting:
     forward and backward pass; ``explicit`` whether each layer gathers the next one itself;
     ``casts`` whether it computes in another dtype than it keeps, ``recasts`` whether gradients are
     reduced in another dtype than they are kept; ``replicated`` whether each shard is on several
-    GPUs. DDP: ``views`` whether gradients live in its buckets.
+    GPUs. DDP: ``views`` whether gradients live in its buckets. ``tensor`` says that several GPUs
+    share each layer, ``sequence`` that they share the tokens between its parts as well.
     """
 
     way: str = ""
+    tensor: bool = False
+    sequence: bool = False
     wrap: str = "layers"
     reshards: bool = True
     explicit: bool = False
@@ -52,12 +55,15 @@ ALONE = Splitting()
 class Share:
     """Of how many GPUs one holds a share of each weight, and in bytes a number of what it does.
 
-    ``shards`` GPUs share the rows of each weight; ``compute``, ``keep`` and ``reduce`` are the
+    ``shards`` GPUs share the rows of each weight, of which each has one of ``tensor`` shares of a
+    layer before, and with ``sequence`` of its tokens; ``compute``, ``keep`` and ``reduce`` are the
     bytes of a number that is computed with, kept, and reduced. With ``buckets`` gradients have
     buckets in which they are sent.
     """
 
     shards: int = 1
+    tensor: int = 1
+    sequence: bool = False
     compute: int = 4
     keep: int = 4
     reduce: int = 4
@@ -67,20 +73,45 @@ class Share:
 WHOLE = Share()
 
 
+#: Weights that tensor parallelism splits by rows of the matrix, and by columns of it.
+_BY_FIRST = ("query", "key", "value", "gate", "up", "embedding", "head")
+_BY_SECOND = ("attention output", "down")
+
+
+def divided(layout: Layout, tensor: int) -> Layout:
+    """The layout of one of ``tensor`` GPUs that share each layer; norms are whole on each."""
+    return _each(layout, lambda weight: _division(weight, tensor)) if tensor > 1 else layout
+
+
+def _division(weight: Weight, tensor: int) -> Weight:
+    shape = list(weight.shape)
+    for names, place in ((_BY_FIRST, 0), (_BY_SECOND, 1)):
+        if weight.name in names:
+            shape[place] //= tensor
+    return Weight(name=weight.name, shape=tuple(shape), vocabulary=weight.vocabulary)
+
+
+def _each(layout: Layout, change: Callable[[Weight], Weight]) -> Layout:
+    return Layout(
+        first=tuple(map(change, layout.first)),
+        layer=tuple(map(change, layout.layer)),
+        last=tuple(map(change, layout.last)),
+        layers=layout.layers,
+    )
+
+
+def share_of_layout(layout: Layout, share: Share) -> Layout:
+    """What one GPU keeps of each weight."""
+    return sharded(divided(layout, share.tensor), share.shards)
+
+
 def sharded(layout: Layout, shards: int) -> Layout:
     """The layout with each weight's first dimension divided, up to whole rows.
 
     As FSDP2 does (torch/distributed/fsdp/_fully_shard/_fsdp_param.py, _init_sharded_param): every
     GPU holds as many rows, the last ones padded; rank 0 has no padding.
     """
-    if shards == 1:
-        return layout
-    return Layout(
-        first=tuple(_shard(weight, shards) for weight in layout.first),
-        layer=tuple(_shard(weight, shards) for weight in layout.layer),
-        last=tuple(_shard(weight, shards) for weight in layout.last),
-        layers=layout.layers,
-    )
+    return _each(layout, lambda weight: _shard(weight, shards)) if shards > 1 else layout
 
 
 def _shard(weight: Weight, shards: int) -> Weight:
@@ -93,7 +124,7 @@ def unit_values(
     model: Model, implementation: str, wrap: str, share: Share
 ) -> tuple[tuple[str, int], ...]:
     """The bytes of every unit's buffers by their symbols."""
-    layout = sharded(layout_of(model, implementation), share.shards)
+    layout = share_of_layout(layout_of(model, implementation), share)
     found = []
     for unit, weights in units(layout, wrap, tied=model.tied).items():
         numels = [weight.numel for weight in weights]

@@ -14,7 +14,7 @@ from .optimizers import Optimizer, get, is_hidden_matrix
 from .recorded import Sized, sizes_of
 from .recording import MOST, of_memory
 from .scratch import Room
-from .splitting import WHOLE, Share, sharded
+from .splitting import WHOLE, Share, share_of_layout
 from .tuning import FULL, Tuning
 
 
@@ -30,7 +30,7 @@ def step(
     share: Share = WHOLE,
 ) -> Group:
     """Clipping and the optimizer's step as events: scratch memory and 32-bit gradient copies."""
-    layout = sharded(trained(layout_of(model, implementation), tuning), share.shards)
+    layout = share_of_layout(trained(layout_of(model, implementation), tuning), share)
     chosen = get(optimizer)
     item_bytes = item_bytes_of(precision, tuning)
     room = Room()
@@ -40,6 +40,14 @@ def step(
         copies = room.take("gradients in fp32", bytes_of(layout, 4), COPIES)
     if clip:
         _clip(room, layout, item_bytes)
+    if share.tensor > 1 and share.shards == 1:
+        # Its gradient has the rows of all GPUs, of which the optimizer is handed this one's.
+        table = layout.first[0]
+        room.mark("step", "all")
+        own = room.take(f"{table.name}'s gradient, own rows", table.numel * item_bytes, OWN_ROWS)
+        if share.sequence:
+            room.take("norms' gradients, summed", _norms(layout, item_bytes), SUMMED)
+        del own
     if chosen.id == "adamw-foreach":
         room.mark("step", "all")
         room.take("roots of the second moments", bytes_of(layout, item_bytes), updates.ROOT)
@@ -52,7 +60,22 @@ def step(
     return Sized(recording=recording, sizes=sizes, repeats={"layer": layout.layers}).phases()
 
 
+SUMMED = "Each GPU's norms saw some of the tokens; their gradients are summed for the update."
+OWN_ROWS = "A GPU updates its own rows alone; the gradient was made for the whole vocabulary."
 COPIES = "The optimizer reads 32-bit gradients; all 16-bit ones are cast before it starts."
+
+
+def _norms(layout: Layout, item_bytes: int) -> int:
+    """The bytes of all norms' gradients."""
+    sizes = {
+        where: sum(
+            rounded(weight.numel * item_bytes)
+            for weight in getattr(layout, where)
+            if "norm" in weight.name
+        )
+        for where in ("layer", "last")
+    }
+    return layout.layers * sizes["layer"] + sizes["last"]
 
 
 def _loop(room: Room, layout: Layout, optimizer: Optimizer) -> Iterator[Weight]:

@@ -97,12 +97,13 @@ def structure_of(
     scratch: bool = False,
     tuning: Tuning = FULL,
     split: Splitting = ALONE,
+    tensor: int = 1,
 ) -> Structure:
     """The structure of one step of ``model``; the arguments are those of a run.
 
     ``norm`` and ``mlp`` are "fused" or "unfused"; None, as for ``dropout``, is the implementation's
-    own way.
-    With ``scratch`` it counts what attention's kernel is known to allocate inside itself as well.
+    own way. ``tensor`` GPUs share each layer, as ``split`` says. With ``scratch`` it counts what
+    attention's kernel is known to allocate inside itself as well.
 
     Raises :class:`InputError` where the implementation has no such model.
     """
@@ -127,7 +128,7 @@ def structure_of(
         accumulates=micro_batches > 1,
         one_sequence=micro_batch == 1,
         grouped=grouped,
-        one_key_head=model.kv_heads == 1,
+        one_key_head=model.kv_heads == tensor,
         tied=model.tied,
         qkv_bias=model.qkv_bias,
         output_bias=model.output_bias,
@@ -212,20 +213,29 @@ def _up(number: int, multiple: int) -> int:
 
 
 def values_of(
-    model: Model, *, sequence: int, micro_batch: int, loss: str = "full", tuning: Tuning = FULL
+    model: Model,
+    *,
+    sequence: int,
+    micro_batch: int,
+    loss: str = "full",
+    tuning: Tuning = FULL,
+    tensor: int = 1,
 ) -> dict[str, int]:
-    """The run's numbers under the symbols of :data:`.formula.SYMBOLS`."""
+    """The run's numbers under the symbols of :data:`.formula.SYMBOLS`.
+
+    Of heads, feed-forward features and vocabulary one of ``tensor`` GPUs' share.
+    """
     sizes = chunk_sizes(model, loss, sequence * micro_batch)
     return {
         "L": model.layers,
-        "a": model.heads,
+        "a": model.heads // tensor,
         "s": sequence,
         "b": micro_batch,
         "h": model.hidden,
-        "g": model.kv_heads,
+        "g": model.kv_heads // tensor,
         "e": model.head_dim,
-        "f": model.expert_ffn if model.experts else model.ffn,
-        "V": model.vocabulary,
+        "f": (model.expert_ffn if model.experts else model.ffn) // tensor,
+        "V": model.vocabulary // tensor,
         "P": model.positions,
         "w": _up(sequence, 32),
         "u": _up(sequence, 128),
@@ -235,4 +245,5 @@ def values_of(
         "x": model.experts,
         "k": model.experts_per_token,
         "R": tuning.adapter_rank,
+        "t": tensor,
     }

@@ -100,8 +100,8 @@ def test_all_bad_fields_are_named_at_once():
         ({"hold_logits": True}, "hold_logits", "the textbook has one way only"),
         ({"recompute": "matmuls"}, "recompute", "the textbook knows none, selective, full"),
         ({"sharding": "fsdp2"}, "sharding", "by ZeRO's stage alone"),
-        ({"implementation": "huggingface", "tensor": 8}, "tensor", "in the textbook's way so far"),
-        ({"implementation": "torchtitan", "pipeline": 8}, "pipeline", "the textbook's way so far"),
+        ({"implementation": "huggingface", "tensor": 8}, "tensor", "as torchtitan does it"),
+        ({"implementation": "torchtitan", "pipeline": 8}, "pipeline", "the textbook's way"),
         (
             {"implementation": "huggingface", "loss": "chunked", "hold_logits": True},
             "hold_logits",

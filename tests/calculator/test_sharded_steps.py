@@ -14,7 +14,7 @@ from training_memory.recorded_step import held_rows, optimizer_step, sized
 from training_memory.run import Run
 
 #: What the recordings follow.
-ROWS = [row for row in rows_of("sharded-steps.csv") if row["tensor"] == "1"]
+ROWS = rows_of("sharded-steps.csv")
 PEAKS: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
 for _peak in rows_of("sharded-peaks.csv"):
     PEAKS[_peak["step"]][_peak["phase"]] = _peak
@@ -41,8 +41,12 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
         "optimizer_kernel": kernel[1],
         "clip": row["clip"] == "yes",
         "data": int(row["data"]) * int(row["replicas"]),
-        "sharding": row["sharding"],
+        "tensor": row["tensor"],
+        "sequence_parallel": row["sequence_parallel"] == "yes",
     }
+    if row["sharding"] == "none":
+        return request
+    request["sharding"] = row["sharding"]
     if row["sharding"] == "ddp":
         return {**request, "bucket_views": row["bucket_views"] == "yes"}
     return {
@@ -75,7 +79,7 @@ def highest(row: dict[str, str]) -> dict[str, Highest]:
 
 def test_there_are_rows_of_every_kind():
     assert len(ROWS) >= 60
-    assert {row["sharding"] for row in ROWS} == {"ddp", "fsdp2"}
+    assert {row["sharding"] for row in ROWS} == {"ddp", "fsdp2", "none"}
     assert {row["data"] for row in ROWS} >= {"8", "64"}
     for name in ("reshard", "wrap", "prefetch", "reduce_dtype", "bucket_views"):
         assert len({row[name] for row in ROWS}) == 2, name
@@ -189,6 +193,37 @@ def test_what_a_way_of_sharding_has_not_is_refused_with_the_reason(request_json,
     (error,) = caught.value.errors
     assert error.field == field
     assert reason in error.message
+
+
+@pytest.mark.parametrize(
+    ("request_json", "field", "reason"),
+    [
+        ({"implementation": "huggingface"}, "tensor", "as torchtitan does it"),
+        ({"model": "llama-3-8b", "tensor": 16}, "tensor", "has 8"),
+        ({"shape": {"tied": True}}, "tensor", "set tied to false"),
+        ({"data": 8, "sharding": "ddp"}, "sharding", "only fsdp2"),
+        ({"loss": "chunked"}, "loss", "a part of the vocabulary"),
+        ({"recompute": "matmuls"}, "recompute", "none and full"),
+    ],
+)
+def test_what_tensor_parallelism_has_not_is_refused_with_the_reason(request_json, field, reason):
+    from training_memory.errors import InputErrors
+
+    usual = {"implementation": "torchtitan", "recipe": "autocast-adam", "tensor": 8}
+    with pytest.raises(InputErrors) as caught:
+        Run.from_json({**usual, **request_json})
+    (error,) = caught.value.errors
+    assert error.field == field
+    assert reason in error.message
+
+
+def test_tensor_parallel_gpus_have_the_embeddings_gradient_whole():
+    run = {"implementation": "torchtitan", "recipe": "bf16-adam", "model": "llama-3-8b"}
+    one, eight = (
+        estimate(Run.from_json({**run, "tensor": tensor})).worst.totals for tensor in (1, 8)
+    )
+    table = 2 * 128_256 * 4096
+    assert eight[Category.GRADIENTS] > one[Category.GRADIENTS] / 8 + 0.8 * table
 
 
 def test_each_implementation_has_its_own_way():

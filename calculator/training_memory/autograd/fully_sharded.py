@@ -219,7 +219,7 @@ class FullySharded(Units):
         gradients = []
         for weight in one.weights():
             if weight.grad is not None:
-                gradients.append(weight.grad)
+                gradients.append(self._as_weight(weight, weight.grad))
                 weight.grad = None
         one.gathered = None
         self.reducing = None
@@ -237,6 +237,18 @@ class FullySharded(Units):
             self.tape.count_as(share, Category.GRADIENTS)
             one.grad = share
         self.reducing = given
+
+    def _as_weight(self, weight: Parameter, gradient: Tensor) -> Tensor:
+        """_get_grad_inner_tensor: the gradient of this GPU's part of a weight that GPUs share.
+
+        Of the embedding's it takes its own rows; a norm of some of the tokens is summed over GPUs.
+        """
+        own = self.splitting.tensor and weight.name == "embedding"
+        partial = self.splitting.sequence and "norm" in weight.name
+        if not own and not partial:
+            return gradient
+        with self.tape.as_category(WORKING):
+            return self.tape.new(f"gradient of {weight.name}, its own", weight.numel, weight.dtype)
 
     def finish(self) -> None:
         """_root_post_backward_final_callback: what no operation of the graph was last for."""

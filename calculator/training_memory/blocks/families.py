@@ -11,7 +11,7 @@ from ..autograd.weights import Weights
 from ..formula import as_formula
 from ..records import dataclass
 from ..structure import Structure
-from . import classic_gpt, gemma, gpt2, llama, masks, olmo2, phi3, plain_llama, rms
+from . import classic_gpt, gemma, gpt2, llama, masks, olmo2, parallel, phi3, plain_llama, rms
 from .rotary import position_ids, tables
 from .shared import Shared
 from .sizes import PLACES, POSITIONS, ROWS, TOKENS
@@ -49,7 +49,10 @@ def _embedded(
     tape: Tape, ids: Tensor, w: Weights, structure: Structure, *, scaled: bool = False
 ) -> Tensor:
     tape.units.start("embedding")
-    x = op.embedding(tape, ids, w("embedding", "V", "h"), TOKENS, "embedded tokens")
+    if structure.split.tensor:
+        x = parallel.embedded(tape, ids, w, structure)
+    else:
+        x = op.embedding(tape, ids, w("embedding", "V", "h"), TOKENS, "embedded tokens")
     tape.units.after("embedding", x)
     if scaled and structure.split.casts:
         # The scale is kept in fp32 and cast to what the gathered table is in.
@@ -121,7 +124,7 @@ def _before_classic_gpt(tape: Tape, ids: Tensor, w: Weights, structure: Structur
 
 
 def _rms_norm(tape: Tape, x: Tensor, w: Weights, structure: Structure) -> Tensor:
-    return rms.norm(tape, x, w("final norm", "h"), structure)
+    return rms.norm(tape, x, w("final norm", "h"), structure, parallel.rows(structure))
 
 
 def _layer_norm(tape: Tape, x: Tensor, w: Weights, _: Structure) -> Tensor:

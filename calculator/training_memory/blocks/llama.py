@@ -12,7 +12,7 @@ from ..autograd.tape import Tape
 from ..autograd.tensors import Tensor
 from ..autograd.weights import Weights
 from ..structure import Structure
-from . import rms
+from . import parallel, rms
 from .attention import Attended, attend
 from .mixture import mixture
 from .rotary import rotated
@@ -24,6 +24,7 @@ def straight(tape: Tape, x: Tensor, w: Weights, structure: Structure, name: str)
     """Queries, keys or values, as the projection writes them."""
     count, numel = ("a", QUERIES) if name == "query" else ("g", KEYS)
     bias = w.optional(structure.qkv_bias, f"{name} bias", count, "e")
+    x = parallel.by_columns(tape, x, structure, name)
     return op.linear(tape, x, w(name, count, "e", "h"), numel, name, bias)
 
 
@@ -67,7 +68,8 @@ def projected_back(tape: Tape, context: Tensor, w: Weights, structure: Structure
     """The output projection."""
     bias = w.optional(structure.output_bias, "attention output bias", "h")
     weight = w("attention output", "h", "a", "e")
-    return op.linear(tape, context, weight, TOKENS, "attention output", bias)
+    out = op.linear(tape, context, weight, TOKENS, "attention output", bias)
+    return parallel.by_rows(tape, out, structure, "attention output")
 
 
 def mlp(tape: Tape, x: Tensor, w: Weights, structure: Structure) -> Tensor:
@@ -75,7 +77,8 @@ def mlp(tape: Tape, x: Tensor, w: Weights, structure: Structure) -> Tensor:
 
     def widened(name: str) -> Tensor:
         bias = w.optional(structure.mlp_bias, f"{name} bias", "f")
-        return op.linear(tape, x, w(name, "f", "h"), WIDE, name, bias)
+        given = parallel.by_columns(tape, x, structure, name)
+        return op.linear(tape, given, w(name, "f", "h"), WIDE, name, bias)
 
     with tape.module("mlp"):
         if structure.fused_mlp:
@@ -84,7 +87,8 @@ def mlp(tape: Tape, x: Tensor, w: Weights, structure: Structure) -> Tensor:
             activate = op.silu if structure.activation == "silu" else op.gelu
             inner = op.multiply(tape, activate(tape, widened("gate")), widened("up"), "gated")
         bias = w.optional(structure.mlp_bias, "down bias", "h")
-        return op.linear(tape, inner, w("down", "h", "f"), TOKENS, "down", bias)
+        out = op.linear(tape, inner, w("down", "h", "f"), TOKENS, "down", bias)
+        return parallel.by_rows(tape, out, structure, "down")
 
 
 def layer(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: Shared) -> Tensor:

@@ -9,7 +9,7 @@ from ..autograd.tape import Tape
 from ..autograd.tensors import Parameter, Tensor
 from ..categories import Category
 from ..structure import Structure
-from . import chunked_losses
+from . import chunked_losses, parallel
 from .sizes import LOGITS
 from .targets import padded_labels, shifted
 
@@ -46,7 +46,10 @@ def full(
     tape.mark("forward", "head")
     with tape.as_category(Category.LOGITS):
         with tape.module("head"):
-            logits = op.linear(tape, x, head, LOGITS, "logits", bias)
+            given = parallel.into(tape, x, structure, "head input")
+            given = parallel.by_columns(tape, given, structure, "head input")
+            logits = op.linear(tape, given, head, LOGITS, "logits", bias)
+            del given
             tape.units.after("tail", logits)
             if structure.implementation != "huggingface":
                 del x  # transformers' models have a variable that goes on holding it
@@ -70,6 +73,8 @@ def _of_all(tape: Tape, logits: Tensor, labels: Tensor, structure: Structure) ->
     logits = op.cast(tape, logits, "fp32", "logits in fp32")
     if structure.implementation == "torchtitan":
         # Its labels are each token's next already.
+        if structure.split.tensor:
+            return op.cross_entropy_in_parallel(tape, logits, labels)
         return op.cross_entropy(tape, logits, labels)
     padded = padded_labels(tape)
     targets = shifted(tape, padded, structure)

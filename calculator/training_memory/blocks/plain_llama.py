@@ -12,7 +12,7 @@ from ..autograd.tape import Tape
 from ..autograd.tensors import Tensor
 from ..autograd.weights import Weights
 from ..structure import Structure
-from . import rms
+from . import parallel, rms
 from .attention import batched_product, fused
 from .llama import mlp, projected, projected_back
 from .shared import Shared
@@ -37,7 +37,8 @@ def _repeated(tape: Tape, x: Tensor, structure: Structure, name: str) -> Tensor:
 def attention(tape: Tape, x: Tensor, w: Weights, structure: Structure) -> Tensor:
     """Grouped-query causal attention."""
     with tape.module("attention"):
-        q, k, v = (projected(tape, x, w, structure, name) for name in ("query", "key", "value"))
+        given = parallel.into(tape, x, structure, "attention input")
+        q, k, v = (projected(tape, given, w, structure, name) for name in ("query", "key", "value"))
         q, k = _rotated(tape, q), _rotated(tape, k)
         k, v = _repeated(tape, k, structure, "keys"), _repeated(tape, v, structure, "values")
 
@@ -77,11 +78,19 @@ def layer(tape: Tape, x: Tensor, w: Weights, structure: Structure, shared: Share
         "residual stream",
     )
     return op.add(
-        tape, x, mlp(tape, norm(tape, x, w, "mlp norm", structure), w, structure), "residual stream"
+        tape,
+        x,
+        _mlp(tape, norm(tape, x, w, "mlp norm", structure), w, structure),
+        "residual stream",
     )
+
+
+def _mlp(tape: Tape, x: Tensor, w: Weights, structure: Structure) -> Tensor:
+    # What the module was called with is held until it returns.
+    return mlp(tape, parallel.into(tape, x, structure, "mlp input"), w, structure)
 
 
 def norm(tape: Tape, x: Tensor, w: Weights, name: str, structure: Structure) -> Tensor:
     """``nn.RMSNorm``, or as torchtitan wrote it out before PyTorch had one."""
     with tape.module(name):
-        return rms.norm(tape, x, w(name, "h"), structure)
+        return rms.norm(tape, x, w(name, "h"), structure, parallel.rows(structure))

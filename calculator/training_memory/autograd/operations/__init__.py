@@ -31,6 +31,8 @@ from .gather import divide, divide_in_place, highest, rows, summed
 from .losses import cross_entropy
 from .matrices import affine, as_used, grouped, linear, matmul
 from .norms import layer_norm, mean, rms_norm
+from .parallel import gathered, part_of_embedding, reduced, scattered, shared_input
+from .parallel_loss import cross_entropy as cross_entropy_in_parallel
 from .views import (
     by_tokens,
     cast,
@@ -55,6 +57,7 @@ __all__ = [
     "cast",
     "chunk",
     "cross_entropy",
+    "cross_entropy_in_parallel",
     "cube",
     "divide",
     "divide_in_place",
@@ -64,6 +67,7 @@ __all__ = [
     "expanded_copy",
     "fused_attention",
     "gated",
+    "gathered",
     "gelu",
     "grouped",
     "heads",
@@ -81,10 +85,14 @@ __all__ = [
     "negate",
     "one_more",
     "part",
+    "part_of_embedding",
     "reciprocal_root",
+    "reduced",
     "rms_norm",
     "rows",
     "scale",
+    "scattered",
+    "shared_input",
     "silu",
     "softmax",
     "split",

@@ -49,8 +49,12 @@ check: $(DEV_TOOLS) $(NPM_TOOLS) ## Format, lint and types, without changing any
 	$(BIN)/mypy --python-version 3.11 calculator
 	node_modules/.bin/tsc --project calculator/web/jsconfig.json
 
-bench: $(DEV_TOOLS) ## Time the calculator against itself and against a bare Python
+bench: $(DEV_TOOLS) $(NPM_TOOLS) $(BROWSER) site ## Time all there is to time (TORCH=… names a Python with PyTorch)
 	@$(BIN)/python scripts/benchmarks/speed.py
+	@$(BIN)/python scripts/benchmarks/tracker.py $(if $(TORCH),--python $(TORCH))
+	@$(BIN)/python scripts/benchmarks/start.py
+	@$(BIN)/python scripts/benchmarks/changes.py
+	@$(BIN)/python scripts/benchmarks/building.py
 
 measure: $(MEASURE_TOOLS) ## Trace PyTorch's own steps again, all of them or KINDS="steps sharded" (hours)
 	@OMP_NUM_THREADS=1 PYTHONPATH=calculator:scripts $(MEASURE)/bin/python -m measure.record $(KINDS)

@@ -20,6 +20,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -53,6 +55,9 @@ from wheel import EPOCH, make_wheel
 
 WHEEL = CACHE / "wheel"
 NEXT = CACHE / "site"
+
+#: What of calculator/web/ pages do not load as modules.
+_NO_MODULES = shutil.ignore_patterns("*.json", "*.d.ts", WORKER, FIRST, "carried*.js", "alone.js")
 
 
 class BuildError(Exception):
@@ -89,21 +94,31 @@ def site_words(config: Path = ROOT / "mkdocs.yml") -> tuple[str, str]:
     return str(settings.site_name), str(settings.site_description)
 
 
+@contextmanager
+def _part(name: str) -> Iterator[None]:
+    """Say how long a part of a stage took."""
+    start = time.perf_counter()
+    yield
+    print(f"  {name:8} {time.perf_counter() - start:.1f} s")
+
+
 def _make_pages() -> None:
-    build_pages(NEXT)
-    shutil.copytree(RUNTIME, NEXT / BASE)
-    shutil.copytree(
-        WEB,
-        NEXT / "assets" / "calculator",
-        ignore=shutil.ignore_patterns("*.json", "*.d.ts", WORKER, FIRST, "carried*.js", "alone.js"),
-    )
-    write_texts(NEXT)
+    with _part("mkdocs"):
+        build_pages(NEXT)
     address = public_address()
     base = urlsplit(address).path.rstrip("/") + "/"
-    finish(NEXT, base=base, canonical=bool(address))
-    make_downloads(NEXT)
-    finish_keeping(NEXT, *site_words(), base=base)
-    if wrong := audit(NEXT, base):
+    with _part("finish"):
+        shutil.copytree(RUNTIME, NEXT / BASE)
+        shutil.copytree(WEB, NEXT / "assets" / "calculator", ignore=_NO_MODULES)
+        write_texts(NEXT)
+        finish(NEXT, base=base, canonical=bool(address))
+    with _part("copies"):
+        make_downloads(NEXT)
+    with _part("keeping"):
+        finish_keeping(NEXT, *site_words(), base=base)
+    with _part("audit"):
+        wrong = audit(NEXT, base)
+    if wrong:
         listed = "\n".join(f"- {one}" for one in wrong)
         raise BuildError(f"The built pages are not as they must be:\n{listed}")
     shutil.rmtree(SITE, ignore_errors=True)

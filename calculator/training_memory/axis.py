@@ -9,9 +9,11 @@ the order of events, not seconds.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import accumulate
 
 from .events import Event, Group, Node, Phase
+from .timeline import Point
 
 #: The right end of the axis; the left is 0.
 WIDE = 10_000
@@ -41,6 +43,7 @@ class Axis:
 
     def __init__(self, tree: Node) -> None:
         self._tree = tree
+        #: Of groups and repeats alone; an event is one.
         self._counts: dict[int, int] = {}
         self._count(tree)
         self._weights: dict[int, int] = {}
@@ -51,6 +54,19 @@ class Axis:
         self._passed: dict[int, tuple[list[int], list[int]]] = {}
         self._whole = max(1, self._measure(tree))
 
+    def places(self, points: Sequence[Point]) -> list[int]:
+        """:meth:`after` of every one of the step's ``points``, which are in order."""
+        found = []
+        passed, last = 0, -1
+        for point in points:
+            if point.at == last + 1:
+                passed += self._widths[id(point.event)]
+            else:
+                passed = self._before(self._tree, point.at + 1)
+            last = point.at
+            found.append(passed * WIDE // self._whole)
+        return found
+
     def after(self, at: int) -> int:
         """The place just after event ``at`` (from 0, among all events), from 0 to :data:`WIDE`."""
         return self._before(self._tree, at + 1) * WIDE // self._whole
@@ -60,11 +76,13 @@ class Axis:
         return self.after(at - 1)
 
     def _count(self, node: Node) -> int:
-        """Note every node's events."""
+        """Note how many events there are in every group and repeat."""
         if isinstance(node, Event):
-            found = 1
-        elif isinstance(node, Group):
-            found = sum(map(self._count, node.children))
+            return 1
+        if isinstance(node, Group):
+            found = 0
+            for child in node.children:
+                found += 1 if isinstance(child, Event) else self._count(child)
         else:
             found = node.count * self._count(node.child)
         self._counts[id(node)] = found
@@ -77,10 +95,14 @@ class Axis:
             self._of_phase[node.phase] += turns * each
         elif isinstance(node, Group):
             for child in node.children:
-                self._weigh(child, turns, each)
+                if isinstance(child, Event):
+                    self._weights[id(child)] = each
+                    self._of_phase[child.phase] += turns * each
+                else:
+                    self._weigh(child, turns, each)
         else:
             layer = not repeats(node.child)
-            each = _LAYER // max(1, self._counts[id(node.child)]) if layer else _LAYER
+            each = _LAYER // max(1, self._events(node.child)) if layer else _LAYER
             self._weigh(node.child, turns * node.count, each)
 
     def _measure(self, node: Node) -> int:
@@ -89,7 +111,7 @@ class Axis:
             # A phase whose only repeat runs zero times weighs nothing and takes no width.
             found = weight * _FINE // max(1, self._of_phase[node.phase])
         elif isinstance(node, Group):
-            events = accumulate((self._counts[id(child)] for child in node.children), initial=0)
+            events = accumulate(map(self._events, node.children), initial=0)
             widths = list(accumulate(map(self._measure, node.children), initial=0))
             self._passed[id(node)] = list(events), widths
             found = widths[-1]
@@ -98,11 +120,14 @@ class Axis:
         self._widths[id(node)] = found
         return found
 
+    def _events(self, node: Node) -> int:
+        return 1 if isinstance(node, Event) else self._counts[id(node)]
+
     def _before(self, node: Node, events: int) -> int:
         """The width of the first ``events`` events of ``node``."""
         passed = 0
         while events:
-            if events == self._counts[id(node)]:
+            if events == self._events(node):
                 return passed + self._widths[id(node)]
             if isinstance(node, Group):
                 counts, widths = self._passed[id(node)]
@@ -112,7 +137,7 @@ class Axis:
                 passed += widths[child]
                 node = node.children[child]
             elif not isinstance(node, Event):
-                turns, events = divmod(events, self._counts[id(node.child)])
+                turns, events = divmod(events, self._events(node.child))
                 passed += turns * self._widths[id(node.child)]
                 node = node.child
         return passed

@@ -21,15 +21,17 @@ class Category(StrEnum):
     #: optimizer needs for a moment.
     TEMPORARY = "temporary"
 
+    #: Its place in the order, from 0.
+    place: int
+
+    def __init__(self, _: str) -> None:
+        # Kept rather than looked up: pictures ask for it at every event.
+        self.place = len(type(self).__members__)
+
     @property
     def heading(self) -> str:
         """As a heading or legend says it."""
         return _HEADINGS[self]
-
-    @property
-    def place(self) -> int:
-        """Its place in the order, from 0."""
-        return _PLACES[self]
 
 
 _HEADINGS = {
@@ -43,7 +45,6 @@ _HEADINGS = {
     Category.TEMPORARY: "Working memory",
 }
 CATEGORIES: tuple[Category, ...] = tuple(Category)
-_PLACES = {category: place for place, category in enumerate(CATEGORIES)}
 STATES: tuple[Category, ...] = (
     Category.WEIGHTS,
     Category.GRADIENTS,

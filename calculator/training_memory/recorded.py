@@ -54,13 +54,30 @@ class RecordedStrip(Strip):
     @property
     def children(self) -> tuple[Event, ...]:  # made when asked for
         """Its events in full."""
-        events: list[Event] = []
-        for index, (_, source, target) in enumerate(self.section.moves):
+        words = self.section.words.get(self.several)
+        if words is None:
+            words = self.section.words[self.several] = tuple(self._words())
+        change = self.changes
+        return tuple(
+            Event(
+                phase=said.phase,
+                category=said.category,
+                bytes=change[at],
+                label=said.label,
+                why=said.why,
+                moment=said.moment,
+            )
+            for at, said in words
+        )
+
+    def _words(self) -> Iterator[tuple[int, Event]]:
+        """Every event, and where its size is among the changes; the words have no size in them."""
+        storages = len(self.changes) // 2
+        for index, (storage, source, target) in enumerate(self.section.moves):
             if source >= 0:
-                events.append(self._event(index, leaving=True))
+                yield storages + storage, self._event(index, leaving=True)
             if target >= 0:
-                events.append(self._event(index))
-        return tuple(events)
+                yield storage, self._event(index)
 
     def walked(self) -> Segment:
         """Its events summed up from their sizes alone."""

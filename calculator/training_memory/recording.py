@@ -15,6 +15,7 @@ from .blocks.causal_lm import CausalLM
 from .blocks.sizes import ROWS
 from .blocks.units import units_of
 from .categories import Category
+from .events import Event
 from .formula import Formula
 from .records import dataclass, field
 from .running import Move, Running
@@ -43,6 +44,8 @@ class Section:
     moves: tuple[Move, ...]
     running: Running = field(compare=False)
     before_last: Section | None = None
+    #: Its events as they were last put into words, for one micro-batch and for several.
+    words: dict[bool, tuple[tuple[int, Event], ...]] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

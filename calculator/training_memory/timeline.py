@@ -68,7 +68,10 @@ def _nests(node: Node, around: tuple[int, ...], found: dict[tuple[int, ...], int
         found[around] = found.get(around, 0) + 1
     elif isinstance(node, Group):
         for child in node.children:
-            _nests(child, around, found)
+            if isinstance(child, Event):
+                found[around] = found.get(around, 0) + 1
+            else:
+                _nests(child, around, found)
     else:
         _nests(node.child, (*around, node.count), found)
 
@@ -91,21 +94,34 @@ class _Player:
         self.turns = turns
         self.at = 0
         self.parts = [0] * len(CATEGORIES)
+        self.total = 0
         self.points: list[Point] = []
 
     def play(self, node: Node, counters: Counters) -> None:
         if isinstance(node, Event):
-            self.parts[node.category.place] += node.bytes
-            parts = tuple(self.parts)
-            self.points.append(
-                Point(at=self.at, event=node, counters=counters, parts=parts, total=sum(parts))
-            )
-            self.at += 1
+            self._event(node, counters)
         elif isinstance(node, Group):
             for child in node.children:
-                self.play(child, counters)
+                if isinstance(child, Event):
+                    self._event(child, counters)
+                else:
+                    self.play(child, counters)
         else:
             self._repeat(node, counters)
+
+    def _event(self, event: Event, counters: Counters) -> None:
+        self.total += event.bytes
+        self.parts[event.category.place] += event.bytes
+        self.points.append(
+            Point(
+                at=self.at,
+                event=event,
+                counters=counters,
+                parts=tuple(self.parts),
+                total=self.total,
+            )
+        )
+        self.at += 1
 
     def _repeat(self, repeat: Repeat, counters: Counters) -> None:
         shown = _spaced(repeat.count, self.turns)
@@ -118,6 +134,7 @@ class _Player:
                 self.at += skipped * length
                 for place, size in enumerate(remains):
                     self.parts[place] += skipped * size
+                self.total += skipped * sum(remains)
             self.play(repeat.child, {**counters, **repeat.counted(turn)})
             last = turn
 

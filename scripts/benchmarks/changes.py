@@ -24,7 +24,10 @@ CHANGES = 200
 WARM_MS = 8_000
 GOAL_PYTHON_MS, GOAL_ALL_MS = 16, 50
 
-CHANGE_ALL = """async (changes) => {
+#: Whose layers the runs have: the textbook's by formula, the libraries' from recordings.
+IMPLEMENTATIONS = ("paper", "huggingface", "torchtitan")
+
+CHANGE_ALL = """async ([changes, implementation]) => {
     const script = document.querySelector('script[src*="calculator/calculator.js"]');
     const runtime = (await import(new URL("runtime.js", script.src).href)).python();
     const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
@@ -53,6 +56,12 @@ CHANGE_ALL = """async (changes) => {
     const controls = () => document.querySelectorAll(".tm form [name]");
     const places = controls().length;
     const found = [];
+    const begin = (at) => {
+        const state = {preset: "llama-7b", model: "llama-7b", sequence: 4096 + at, implementation};
+        location.hash = new URLSearchParams(state);
+    };
+    begin(0);
+    await painted();
     for (let at = 0; found.length < changes; at++) {
         await still();
         const control = controls()[at % places];
@@ -76,7 +85,7 @@ CHANGE_ALL = """async (changes) => {
         found.push({name: control.name, ms: performance.now() - start, ok});
         // Every now and then back to the beginning, so that most changes can be answered.
         if (at % 4 === 3) {
-            location.hash = `preset=llama-7b&model=llama-7b&sequence=${4096 + at}`;
+            begin(at);
             await still();
         }
     }
@@ -92,8 +101,8 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[max(0, -(-int(share * 100) * len(ordered) // 100) - 1)]
 
 
-def measure(changes: int, *, at_once: bool) -> dict[str, Any]:
-    """Medians and 95th percentiles, in milliseconds.
+def measure(changes: int, implementation: str, *, at_once: bool) -> dict[str, Any]:
+    """Medians and 95th percentiles, in milliseconds, for runs of one implementation.
 
     ``at_once`` begins with the page's very first answer, not some seconds later, when the browser
     has compiled Python a second time, for speed.
@@ -108,7 +117,7 @@ def measure(changes: int, *, at_once: bool) -> dict[str, Any]:
             page.wait_for_timeout(WARM_MS)
         for worker in page.workers:
             worker.evaluate("performance.clearMeasures()")
-        found = page.evaluate(CHANGE_ALL, changes)
+        found = page.evaluate(CHANGE_ALL, [changes, implementation])
         (python,) = (
             times
             for times in (worker.evaluate(ANSWERS) for worker in page.workers)
@@ -116,6 +125,7 @@ def measure(changes: int, *, at_once: bool) -> dict[str, Any]:
         )
     whole = [change["ms"] for change in found]
     return {
+        "implementation": implementation,
         "changes": len(found),
         "controls": len({change["name"] for change in found}),
         "answered": sum(change["ok"] for change in found),
@@ -133,22 +143,26 @@ def main() -> None:
     parser.add_argument("--at-once", action="store_true", help="begin with the first answer")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     options = parser.parse_args()
-    found = measure(options.changes, at_once=options.at_once)
+    measured = [
+        measure(options.changes, implementation, at_once=options.at_once)
+        for implementation in IMPLEMENTATIONS
+    ]
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(measured))
         return
-    print(
-        f"{found['changes']} changes of {found['controls']} controls, "
-        f"{found['answered']} of runs that can be"
-    )
-    print(
-        f"Python: median {found['python_median_ms']:.1f} ms, "
-        f"95th percentile {found['python_95_ms']:.1f} ms (goal {GOAL_PYTHON_MS})"
-    )
-    print(
-        f"input to paint: median {found['median_ms']:.1f} ms, "
-        f"95th percentile {found['all_95_ms']:.1f} ms (goal {GOAL_ALL_MS})"
-    )
+    for found in measured:
+        print(
+            f"{found['implementation']}: {found['changes']} changes of {found['controls']} "
+            f"controls, {found['answered']} of runs that can be"
+        )
+        print(
+            f"  Python: median {found['python_median_ms']:.1f} ms, "
+            f"95th percentile {found['python_95_ms']:.1f} ms (goal {GOAL_PYTHON_MS})"
+        )
+        print(
+            f"  input to paint: median {found['median_ms']:.1f} ms, "
+            f"95th percentile {found['all_95_ms']:.1f} ms (goal {GOAL_ALL_MS})"
+        )
 
 
 if __name__ == "__main__":

@@ -84,3 +84,17 @@ def test_a_failed_build_leaves_the_last_good_site(tmp_path, monkeypatch):
     with pytest.raises(BuildError, match=r"- index\.html: the link 'gone/' leads nowhere"):
         make_site._make_pages()
     assert (site / "index.html").read_text() == "the last good one"
+
+
+def test_a_rebuild_without_a_change_does_nothing(built_site, monkeypatch, capsys):
+    def refuse(*_args, **_options):
+        pytest.fail("a stage ran; is the site up to date? `make site` brings it there")
+
+    for maker in ("make_wheel", "make_snapshot", "make_runtime", "_check_tables", "_make_pages"):
+        monkeypatch.setattr(make_site, maker, refuse)
+    before = {file: file.stat().st_mtime_ns for file in built_site.rglob("*")}
+    make_site.make_site()
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 5
+    assert all(line.endswith("unchanged") for line in said)
+    assert {file: file.stat().st_mtime_ns for file in built_site.rglob("*")} == before

@@ -1,6 +1,7 @@
 """The axis of a step: every event in its place, every layer the same width."""
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from strategies import requests, trees
 from training_memory.axis import WIDE, Axis
@@ -8,6 +9,7 @@ from training_memory.estimate import estimate
 from training_memory.events import count
 from training_memory.frames import film
 from training_memory.run import Run
+from training_memory.timeline import timeline
 
 
 @given(trees)
@@ -27,6 +29,15 @@ def test_an_event_begins_where_the_one_before_it_ends(request):
     axis = Axis(tree)
     for at in range(1, min(count(tree), 200)):
         assert axis.before(at) == axis.after(at - 1)
+
+
+@given(requests(), st.integers(min_value=1, max_value=300))
+@settings(max_examples=25)
+def test_points_in_order_stand_where_each_of_them_would(request, most):
+    tree = estimate(Run.from_json(request)).worst.tree
+    points = timeline(tree, most)
+    axis = Axis(tree)
+    assert axis.places(points) == [axis.after(point.at) for point in points]
 
 
 def _starts(recompute: str) -> dict[str, int]:

@@ -112,3 +112,25 @@ def test_copies_and_pickles(record: Slotted | Open) -> None:
 def test_records_are_frozen_or_refused() -> None:
     with pytest.raises(TypeError, match="frozen"):
         records.dataclass(type("Loose", (), {"__annotations__": {}}))
+
+
+def test_a_class_of_which_many_are_made_stays_as_it_is() -> None:
+    @records.dataclass(frozen=True, slots=True, kw_only=True)
+    class Many:
+        name: str
+        size: int = 3
+
+    plain = Many.__init__
+    made = [Many(name=str(at), size=at) for at in range(500)]
+    assert Many.__init__ is not plain
+    assert [one.size for one in made] == list(range(500))
+    assert Many(name="a") == Many(name="a", size=3)
+    assert Many(name="a") != Many(name="b")
+    for wrong in ({"size": 1}, {"name": "a", "length": 2}):
+        with pytest.raises(TypeError):
+            Many(**wrong)
+    with pytest.raises(TypeError):
+        Many("a")  # type: ignore[call-arg]
+    with pytest.raises(records.FrozenRecordError):
+        made[0].size = 4  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(Open(1))) == Open(1)

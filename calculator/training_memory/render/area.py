@@ -6,7 +6,7 @@ A picture stretches the grid (``WIDE`` by ``TALL``) to its own size and draws it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from ..axis import WIDE
 from ..categories import CATEGORIES
@@ -29,20 +29,26 @@ def areas(corners: Sequence[Corner], top: int) -> Iterator[str]:
     ``top`` is the bytes at the grid's upper end.
     """
     places = [place for place, _ in corners]
+    edges = [list(edge) for edge in zip(*(sums for _, sums in corners), strict=True)]
+    before: list[int] | None = None
+    path = ""
     for category in reversed(CATEGORIES):
-        heights = [TALL - sums[category.place] * TALL // top for _, sums in corners]
-        yield f'<path class="tm-{category}" d="M0 {TALL}{_edge(places, heights)}V{TALL}Z"/>'
+        edge = edges[category.place] if edges else []
+        if edge != before:  # a category that the step has nothing of adds nothing to its edge
+            path = _edge(places, [TALL - size * TALL // top for size in edge])
+        before = edge
+        yield f'<path class="tm-{category}" d="M0 {TALL}{path}V{TALL}Z"/>'
 
 
 def _edge(places: Sequence[int], heights: Sequence[int]) -> str:
     """A path through the corners without those in the middle of a level stretch."""
-    found = ""
-    last = len(places) - 1
-    for index, (place, height) in enumerate(zip(places, heights, strict=True)):
-        if 0 < index < last and heights[index - 1] == height == heights[index + 1]:
-            continue
-        found += f"L{place} {height}"
-    return found
+    found = []
+    before: int | None = None
+    for place, height, after in zip(places, heights, (*heights[1:], None), strict=True):
+        if not before == height == after:
+            found.append(f"L{place} {height}")
+        before = height
+    return "".join(found)
 
 
 def stairs(points: Sequence[Point], places: Sequence[int]) -> Iterator[Corner]:
@@ -60,17 +66,16 @@ def stairs(points: Sequence[Point], places: Sequence[int]) -> Iterator[Corner]:
     yield WIDE, sums
 
 
-def turning(points: Sequence[Point]) -> Iterator[Point]:
-    """The points at which the line turns, changes phase or changes what it is made of."""
-    for before, point, after in zip((None, *points), points, (*points[1:], None), strict=False):
-        if (
-            before is None
-            or after is None
-            or point.event.phase is not after.event.phase
-            or point.event.category is not after.event.category
-            or (point.total > before.total) != (after.total > point.total)
-        ):
-            yield point
+def turning(points: Sequence[Point]) -> Iterator[int]:
+    """Which points the line turns at, or where it changes phase or what it is made of."""
+    last = len(points) - 1
+    rises = [after.total > point.total for point, after in pairwise(points)]
+    for index, point in enumerate(points):
+        if 0 < index < last and rises[index - 1] == rises[index]:
+            event, after = point.event, points[index + 1].event
+            if event.phase is after.phase and event.category is after.category:
+                continue
+        yield index
 
 
 def bands(points: Sequence[Point], places: Sequence[int]) -> list[tuple[Phase, int, int]]:

@@ -34,9 +34,11 @@ def step(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> str
     capacity = estimate.capacity_bytes
     near = is_near(peak, capacity)
     top = top_of(peak, capacity)
-    axis = Axis(worst.tree)
-    points = list(turning(timeline(worst.tree, _MOST)))
-    places = [axis.after(point.at) for point in points]
+    played = timeline(worst.tree, _MOST)
+    turns = list(turning(played))
+    points = [played[turn] for turn in turns]
+    every = Axis(worst.tree).places(played)
+    places = [every[turn] for turn in turns]
     at_peak = next(
         place for place, point in zip(places, points, strict=True) if point.total == peak
     )

@@ -20,12 +20,14 @@ def storyboard(film: Film, *, binary: bool = False) -> str:
     The list is numbered: the order is the meaning.
     """
     top = shared_top([film])
-    places = {point.at: frame.x for point, frame in zip(film.points, film.frames, strict=True)}
-    bends = {point.at for point in turning(film.points)}
-    points = [
-        point for point in film.points if point.at in bends or point.event.phase is Phase.BEFORE
+    bends = set(turning(film.points))
+    drawn = [
+        at
+        for at, point in enumerate(film.points)
+        if at in bends or point.event.phase is Phase.BEFORE
     ]
-    corners = list(stairs(points, [places[point.at] for point in points]))
+    points, places = [film.points[at] for at in drawn], [film.frames[at].x for at in drawn]
+    corners = list(stairs(points, places))
     curve = "".join(areas(corners, top))
     items = "".join(_item(film, still, curve, top, binary=binary) for still in stills(film))
     return f'<ol class="storyboard">{items}</ol>'

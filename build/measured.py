@@ -20,6 +20,7 @@ import measured_llmc
 import measured_losses
 from places import DOCS
 from training_memory.estimate import estimate
+from training_memory.need import CONTEXT
 from training_memory.run import Run
 
 _FOLDER = DOCS / "data" / "measured"
@@ -38,8 +39,10 @@ class Counter(StrEnum):
 class Measured:
     """One published figure, and its prediction where the calculator has such a run.
 
-    ``predicted_bytes`` is allocated memory. ``why_not`` says why there is none, ``note`` what to
-    know of the row, ``missing`` what its source does not say and nothing else settles.
+    ``predicted_bytes`` is allocated memory, and ``most_bytes`` the most that another counter may
+    show for it: what the allocator reserves, or with the CUDA context what the device holds.
+    ``why_not`` says why there is none, ``note`` what to know of the row, ``missing`` what its
+    source does not say and nothing else settles.
     """
 
     row: Mapping[str, str]
@@ -47,6 +50,7 @@ class Measured:
     bytes: int
     run: Run | None
     predicted_bytes: int | None
+    most_bytes: int | None
     why_not: str
     note: str
     missing: str
@@ -78,12 +82,15 @@ def measured() -> tuple[Measured, ...]:
 
 def _read(row: Mapping[str, str], entry: Mapping[str, Any]) -> Measured:
     run = Run.from_json(entry["run"]) if "run" in entry else None
+    counter = _counter(row["kind"])
+    predicted = _predicted(run, entry)
     return Measured(
         row=row,
-        counter=_counter(row["kind"]),
+        counter=counter,
         bytes=_bytes(row["measured_value"], row["unit"]),
         run=run,
-        predicted_bytes=_predicted(run, entry),
+        predicted_bytes=predicted,
+        most_bytes=None if predicted is None else _most(counter, run, predicted),
         why_not=entry.get("why_not", ""),
         note=entry.get("note", ""),
         missing="" if "found" in entry else row["missing_inputs"],
@@ -98,6 +105,13 @@ def _predicted(run: Run | None, entry: Mapping[str, Any]) -> int | None:
     if "llm_c" in entry:
         return measured_llmc.allocated(**entry["llm_c"])
     return None
+
+
+def _most(counter: Counter, run: Run | None, predicted: int) -> int | None:
+    """The most that a counter other than allocated memory's may show."""
+    if counter is Counter.RESERVED and run is not None:
+        return estimate(run).need.reserved_bytes
+    return predicted + CONTEXT[1] if counter is Counter.DEVICE else None
 
 
 def _counter(kind: str) -> Counter:

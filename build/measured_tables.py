@@ -104,10 +104,26 @@ def _row(one: Measured) -> tuple[Cell, ...]:
         Cell(_words(one)),
         Cell(str(one.counter)),
         Cell(one.bytes, gib(one.bytes, 2)),
-        none if predicted is None else Cell(predicted, gib(predicted, 2)),
-        percent_apart(one) if one.is_scored else none,
+        none if predicted is None else Cell(predicted, _size(one)),
+        percent_apart(one) if one.is_scored else Cell("", _within(one)),
         Cell(" ".join(note for note in notes if note)),
     )
+
+
+def _size(one: Measured) -> str:
+    """What is predicted; bounds where another counter was read."""
+    assert one.predicted_bytes is not None
+    size = gib(one.predicted_bytes, 2)
+    return f"{size} to {gib(one.most_bytes, 2)}" if one.most_bytes else size
+
+
+def _within(one: Measured) -> str:
+    """Where a figure of another counter lies in its bounds."""
+    if one.predicted_bytes is None or one.most_bytes is None:
+        return "–"
+    if one.bytes < one.predicted_bytes:
+        return "below"
+    return "within" if one.bytes <= one.most_bytes else "above"
 
 
 def _words(one: Measured) -> str:

@@ -56,6 +56,14 @@ def test_llm_c_allocates_what_it_prints(name, activations):
     assert printed == activations
 
 
+def test_other_counters_lie_within_their_bounds():
+    # Reserved memory is at least what is allocated; a device holds the context as well.
+    for one in ROWS:
+        if one.most_bytes is not None and one.predicted_bytes is not None:
+            assert one.predicted_bytes <= one.bytes * 1.12 or one.note, one.id
+            assert one.bytes <= one.most_bytes * 1.12 or one.note, one.id
+
+
 def test_only_like_is_scored_with_like():
     assert {one.counter for one in SCORED} == {Counter.ALLOCATED}
     assert {one.counter for one in ROWS} == set(Counter)

@@ -39,10 +39,10 @@ class Counter(StrEnum):
 class Measured:
     """One published figure, and its prediction where the calculator has such a run.
 
-    ``predicted_bytes`` is allocated memory, and ``most_bytes`` the most that another counter may
-    show for it: what the allocator reserves, or with the CUDA context what the device holds.
-    ``why_not`` says why there is none, ``note`` what to know of the row, ``missing`` what its
-    source does not say and nothing else settles.
+    ``predicted_bytes`` is of the same counter: allocated memory, or what the allocator reserves. Of
+    a device's whole use it is the least, what is allocated, and ``most_bytes`` that and the largest
+    CUDA context. ``why_not`` says why there is none, ``note`` what to know of the row, ``missing``
+    what its source does not say and nothing else settles.
     """
 
     row: Mapping[str, str]
@@ -63,7 +63,7 @@ class Measured:
     @property
     def is_scored(self) -> bool:
         """Whether like is compared with like."""
-        return self.predicted_bytes is not None and self.counter is Counter.ALLOCATED
+        return self.predicted_bytes is not None and self.counter is not Counter.DEVICE
 
     @property
     def apart(self) -> int:
@@ -83,35 +83,31 @@ def measured() -> tuple[Measured, ...]:
 def _read(row: Mapping[str, str], entry: Mapping[str, Any]) -> Measured:
     run = Run.from_json(entry["run"]) if "run" in entry else None
     counter = _counter(row["kind"])
-    predicted = _predicted(run, entry)
+    predicted = _predicted(counter, run, entry)
     return Measured(
         row=row,
         counter=counter,
         bytes=_bytes(row["measured_value"], row["unit"]),
         run=run,
         predicted_bytes=predicted,
-        most_bytes=None if predicted is None else _most(counter, run, predicted),
+        most_bytes=predicted + CONTEXT[1] if predicted and counter is Counter.DEVICE else None,
         why_not=entry.get("why_not", ""),
         note=entry.get("note", ""),
         missing="" if "found" in entry else row["missing_inputs"],
     )
 
 
-def _predicted(run: Run | None, entry: Mapping[str, Any]) -> int | None:
+def _predicted(counter: Counter, run: Run | None, entry: Mapping[str, Any]) -> int | None:
     if run is not None:
-        return estimate(run).worst.peak_bytes
+        found = estimate(run)
+        if counter is not Counter.RESERVED:
+            return found.worst.peak_bytes
+        return found.need.growing_bytes if entry.get("growing") else found.need.reserved_bytes
     if "loss" in entry:
         return measured_losses.peak(**entry["loss"])
     if "llm_c" in entry:
         return measured_llmc.allocated(**entry["llm_c"])
     return None
-
-
-def _most(counter: Counter, run: Run | None, predicted: int) -> int | None:
-    """The most that a counter other than allocated memory's may show."""
-    if counter is Counter.RESERVED and run is not None:
-        return estimate(run).need.reserved_bytes
-    return predicted + CONTEXT[1] if counter is Counter.DEVICE else None
 
 
 def _counter(kind: str) -> Counter:

@@ -38,12 +38,15 @@ class Need:
 
     ``allocated_bytes`` is the peak, ``reserved_bytes`` what the allocator takes for it when nothing
     stops it; ``played`` says that this was played through the allocator and not taken from a
-    published share. ``goes_through`` is whether the run's GPU is enough for the allocator if it
-    gives back what it does not use (None: no GPU named, or not played).
+    published share, and then ``growing_bytes`` is the same with segments that can grow
+    (``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``). ``goes_through`` is whether the run's GPU
+    is enough for the allocator if it gives back what it does not use (None: no GPU named, or not
+    played).
     """
 
     allocated_bytes: int
     reserved_bytes: int
+    growing_bytes: int | None
     played: bool
     goes_through: bool | None
 
@@ -73,6 +76,7 @@ class Need:
             "most_bytes": self.most_bytes,
             "allocated_bytes": self.allocated_bytes,
             "reserved_bytes": self.reserved_bytes,
+            "reserved_growing_bytes": self.growing_bytes,
             "reserved_by": "replay" if self.played else "published share",
             "context_bytes": list(CONTEXT),
         }
@@ -85,16 +89,18 @@ def need(run: Run, allocated_bytes: int) -> Need:
         return Need(
             allocated_bytes=allocated_bytes,
             reserved_bytes=allocated_bytes * reserved // allocated,
+            growing_bytes=None,
             played=False,
             goes_through=None,
         )
     # Most answers play nothing, and start sooner without what it takes.
-    from .replay import replay
+    from .replay import replay, replay_growing
 
     reserved_bytes = replay(run).most_reserved
     return Need(
         allocated_bytes=allocated_bytes,
         reserved_bytes=max(reserved_bytes, allocated_bytes),
+        growing_bytes=max(replay_growing(run).most_reserved, allocated_bytes),
         played=True,
         goes_through=_goes_through(run, allocated_bytes, reserved_bytes),
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .allocator import Allocator, Block
+from .allocator import Allocator, Block, GrowingAllocator
 from .autograd.memory import ITEM_BYTES, Facts
+from .formula import Formula
 from .frozen import frozen
 from .held import MASTER_COPIES, item_bytes_of
 from .layouts import Layout, Weight, buffers_of, layout_of, trained
@@ -32,6 +33,10 @@ STEPS = 2
 WORKSPACES = (32 * 2**20,) * 2
 #: DDP's buckets (bucket_cap_mb of torch/nn/parallel/distributed.py).
 BUCKET_BYTES = 25 * 2**20
+#: The streams in which FSDP2 asks for its memory, by the letter of its units' symbols: shards to be
+#: gathered and what a gather writes have one, reduced gradients another
+#: (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: foreach_all_gather, foreach_reduce).
+STREAMS = {"i": 1, "o": 1, "q": 2, "z": 2}
 
 
 def replay(run: Run, capacity: int | None = None) -> Allocator:
@@ -43,6 +48,11 @@ def replay(run: Run, capacity: int | None = None) -> Allocator:
     Raises :class:`.allocator.OutOfMemoryError`.
     """
     return _Player(run, Allocator(capacity)).played()
+
+
+def replay_growing(run: Run) -> Allocator:
+    """The same with segments that grow."""
+    return _Player(run, GrowingAllocator()).played()
 
 
 class _Player:
@@ -104,10 +114,12 @@ class _Player:
         """Forward and backward; returns what is left: gradients, the batch, held logits."""
         live: dict[int, Block] = {}
         allocate, release = self.allocator.allocate, self.allocator.release
+        streams = [_stream(formula) for formula in recording.formulas]
+        stream_of = [streams[place] for place in recording.formula_of]
         for section in recording.sections:
             for storage, source, target in section.moves:
                 if source < 0:
-                    live[storage] = allocate(sizes[storage])
+                    live[storage] = allocate(sizes[storage], stream_of[storage])
                 elif target < 0:
                     release(live.pop(storage))
         return list(live.values())
@@ -142,6 +154,12 @@ class _Room(Room):
 
     def release(self, number: int) -> None:
         self.allocator.release(self.blocks.pop(number))
+
+
+def _stream(formula: Formula) -> int:
+    """The stream that asks for memory of that size; all but FSDP2's units are the first's."""
+    letter, colon, _ = formula.text().partition(":")
+    return STREAMS.get(letter, 0) if colon else 0
 
 
 def _weights(layout: Layout) -> Iterator[Weight]:

@@ -29,7 +29,7 @@ def test_every_row_has_an_entry_and_every_entry_a_row():
 def test_an_entry_says_one_thing(name):
     entry = ENTRIES[name]
     assert len({"run", "loss", "llm_c", "why_not"} & entry.keys()) == 1
-    assert entry.keys() <= {"run", "loss", "llm_c", "why_not", "note", "found"}
+    assert entry.keys() <= {"run", "growing", "loss", "llm_c", "why_not", "note", "found"}
 
 
 @pytest.mark.parametrize("one", LOSSES, ids=lambda one: one.id)
@@ -56,16 +56,24 @@ def test_llm_c_allocates_what_it_prints(name, activations):
     assert printed == activations
 
 
-def test_other_counters_lie_within_their_bounds():
-    # Reserved memory is at least what is allocated; a device holds the context as well.
-    for one in ROWS:
-        if one.most_bytes is not None and one.predicted_bytes is not None:
-            assert one.predicted_bytes <= one.bytes * 1.12 or one.note, one.id
-            assert one.bytes <= one.most_bytes * 1.12 or one.note, one.id
+def test_a_devices_whole_use_lies_within_its_bounds():
+    found = [one for one in ROWS if one.counter is Counter.DEVICE]
+    assert found
+    for one in found:
+        assert one.predicted_bytes is not None
+        assert one.most_bytes is not None
+        assert one.predicted_bytes < one.bytes < one.most_bytes
+
+
+def test_what_torchtitan_reserves_is_what_is_played():
+    # Reserved memory of real runs on 8 GPUs, by torch.cuda's own counter.
+    found = [one for one in SCORED if one.counter is Counter.RESERVED]
+    assert len(found) >= 4
+    assert all(error(one) < 0.07 for one in found)
 
 
 def test_only_like_is_scored_with_like():
-    assert {one.counter for one in SCORED} == {Counter.ALLOCATED}
+    assert {one.counter for one in SCORED} == {Counter.ALLOCATED, Counter.RESERVED}
     assert {one.counter for one in ROWS} == set(Counter)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_memory.allocator import Allocator, OutOfMemoryError
+from training_memory.allocator import Allocator, GrowingAllocator, OutOfMemoryError
 
 MIB = 2**20
 
@@ -73,22 +73,50 @@ def test_free_segments_are_given_back_when_there_is_no_more():
     assert kept.size == 80 * MIB
 
 
-@given(st.lists(st.tuples(st.integers(1, 64 * MIB), st.integers(0, 50)), max_size=80))
-def test_blocks_never_overlap_and_everything_comes_back(requests):
+def test_streams_have_segments_of_their_own():
     allocator = Allocator()
+    allocator.release(allocator.allocate(64 * MIB))
+    allocator.allocate(64 * MIB, stream=1)
+    assert allocator.reserved == 128 * MIB
+    allocator.allocate(64 * MIB)
+    assert allocator.reserved == 128 * MIB
+
+
+def test_a_segment_that_grows_leaves_no_gap_at_its_end():
+    # expandable_segments:True maps pages of 20 MiB behind what is there.
+    allocator = GrowingAllocator()
+    first = allocator.allocate(30 * MIB)
+    assert allocator.reserved == 40 * MIB
+    second = allocator.allocate(25 * MIB)  # 10 MiB of it are there already
+    assert allocator.reserved == 60 * MIB
+    allocator.release(first)
+    assert allocator.allocate(5 * MIB).address == first.address  # not the end, which can grow
+    allocator.release(second)
+    allocator.allocate(60 * MIB)
+    assert allocator.reserved == 80 * MIB
+
+
+@pytest.mark.parametrize("kind", [Allocator, GrowingAllocator])
+@given(st.lists(st.tuples(st.integers(1, 64 * MIB), st.integers(0, 50)), max_size=80))
+def test_blocks_never_overlap_and_everything_comes_back(kind, requests):
+    allocator = kind()
     live = []
     for size, victim in requests:
         live.append((size, allocator.allocate(size)))
         if victim < len(live):
             allocator.release(live.pop(victim)[1])
-        ends = 0
+        ends = {}
         for block in sorted((one for _, one in live), key=lambda one: one.address):
-            assert block.address >= ends
-            ends = block.address + block.size
+            # Segments that grow have addresses of their own each.
+            space = block.pool if kind is GrowingAllocator else None
+            assert block.address >= ends.get(space, 0)
+            ends[space] = block.address + block.size
         assert allocator.allocated == sum(block.size for _, block in live)
         assert all(0 <= block.size - size <= MIB + 511 for size, block in live)
         assert allocator.allocated <= allocator.reserved
     for _, block in live:
         allocator.release(block)
-    allocator.give_back()
-    assert allocator.allocated == allocator.reserved == 0
+    assert allocator.allocated == 0
+    if kind is Allocator:
+        allocator.give_back()
+        assert allocator.reserved == 0

@@ -10,7 +10,7 @@ from training_memory.allocator import OutOfMemoryError
 from training_memory.estimate import estimate
 from training_memory.gpus import Gpu
 from training_memory.need import CONTEXT, PUBLISHED, Fits, Need, need
-from training_memory.replay import WORKSPACES, replay
+from training_memory.replay import WORKSPACES, replay, replay_growing
 from training_memory.run import Run
 
 MIB = 2**20
@@ -52,6 +52,9 @@ def test_what_is_played_is_what_is_counted(changes):
     scratch = 300 * MIB  # attention's own, which the walk does not count
     assert peak <= played.most_allocated <= peak + sum(WORKSPACES) + scratch
     assert played.most_allocated <= played.most_reserved
+    growing = replay_growing(one)
+    assert peak <= growing.most_allocated <= played.most_allocated
+    assert growing.most_allocated <= growing.most_reserved
 
 
 def test_further_steps_reserve_nothing_more(monkeypatch):
@@ -116,6 +119,7 @@ def test_yes_tight_and_no(goes_through, gpu, fits):
     found = Need(
         allocated_bytes=10 * 10**9,
         reserved_bytes=11 * 10**9,
+        growing_bytes=None,
         played=True,
         goes_through=goes_through,
     )

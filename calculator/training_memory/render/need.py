@@ -6,9 +6,16 @@ from ..estimate import Estimate
 from ..need import CONTEXT, Fits, Need, is_played
 from ..units import show_bytes
 
-#: What helps a run that is tight: segments that grow leave fewer gaps (PyTorch's notes on CUDA,
-#: "Optimizing memory usage with PYTORCH_CUDA_ALLOC_CONF").
-HELPS = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True leaves fewer gaps."
+#: Lets segments grow, which leaves fewer gaps (PyTorch's notes on CUDA semantics).
+_GROWING = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+
+
+def helps(need: Need, *, binary: bool) -> str:
+    """What helps a run that is tight, and by how much; nothing where that is not known."""
+    if need.growing_bytes is None or need.growing_bytes >= need.reserved_bytes:
+        return ""
+    most = show_bytes(need.growing_bytes + CONTEXT[1], binary=binary)
+    return f"{_GROWING} brings the most down to {most}."
 
 
 def bounds(need: Need, *, binary: bool) -> str:

@@ -68,7 +68,7 @@ def verdict(estimate: Estimate, *, binary: bool = False, full: bool = True) -> s
     if full and (but := needed.verdict(estimate)):
         tight = estimate.fits is Fits.TIGHT
         word, css = ("Tight", "tm-tight") if tight else ("Does not fit", "tm-too-much")
-        helps = f" {needed.HELPS}" if tight else ""
+        helps = f" {needed.helps(estimate.need, binary=binary)}" if tight else ""
         return unbroken(
             f'<span class="tm-verdict {css}"><b>{word}</b> {size} left beside the peak, but '
             f"{escape(but)}.{helps}</span>"

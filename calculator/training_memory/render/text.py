@@ -122,7 +122,7 @@ def _facts(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]
     bounds = needed.bounds(estimate.need, binary=binary)
     facts.append(("To be free", f"{bounds}. {needed.made_of(estimate.need, binary=binary)}"))
     if gpu:
-        facts.append(("Fits", _fits(estimate)))
+        facts.append(("Fits", _fits(estimate, binary=binary)))
     width = max(len(name) for name, _ in facts) + 2
     return [
         line
@@ -131,9 +131,11 @@ def _facts(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]
     ]
 
 
-def _fits(estimate: Estimate) -> str:
+def _fits(estimate: Estimate, *, binary: bool) -> str:
     """Yes, tight or no, with what helps where it is tight."""
-    return f"{estimate.fits}. {needed.HELPS}" if estimate.fits is Fits.TIGHT else f"{estimate.fits}"
+    if estimate.fits is not Fits.TIGHT:
+        return str(estimate.fits)
+    return f"tight. {needed.helps(estimate.need, binary=binary)}".strip()
 
 
 def ranks(estimate: Estimate, terminal: Terminal, *, binary: bool) -> list[str]:

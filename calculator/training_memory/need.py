@@ -39,9 +39,9 @@ class Need:
     ``allocated_bytes`` is the peak, ``reserved_bytes`` what the allocator takes for it when nothing
     stops it; ``played`` says that this was played through the allocator and not taken from a
     published share, and then ``growing_bytes`` is the same with segments that can grow
-    (``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``). ``goes_through`` is whether the run's GPU
-    is enough for the allocator if it gives back what it does not use (None: no GPU named, or not
-    played).
+    (``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``). ``goes_through`` is whether the run's
+    GPU is enough for the allocator if it gives back what it does not use (None: no GPU named, or
+    not played).
     """
 
     allocated_bytes: int

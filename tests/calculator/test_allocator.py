@@ -105,7 +105,7 @@ def test_blocks_never_overlap_and_everything_comes_back(kind, requests):
         live.append((size, allocator.allocate(size)))
         if victim < len(live):
             allocator.release(live.pop(victim)[1])
-        ends = {}
+        ends: dict[object, int] = {}
         for block in sorted((one for _, one in live), key=lambda one: one.address):
             # Segments that grow have addresses of their own each.
             space = block.pool if kind is GrowingAllocator else None

@@ -1,5 +1,6 @@
 """The accuracy page's picture: what each tool predicts against what is true, step by step.
 
+Marks refer to their shapes by ``xlink:href``: the theme's script takes every ``href`` for a link's.
 Both axes are logarithms of bytes. Places along the width are percentages, so that letters keep
 their size on a phone; marks differ in shape as well as in colour.
 """
@@ -55,7 +56,7 @@ def scatter() -> str:
     sizes = [size for _, true, predicted in found for size in (true, predicted)]
     axis = _Axis(min(sizes), max(sizes))
     marks = "".join(
-        f'<use href="#scatter-{kind}" class="scatter-{kind}" x="{axis.across(true)}" '
+        f'<use xlink:href="#scatter-{kind}" class="scatter-{kind}" x="{axis.across(true)}" '
         f'y="{axis.down(predicted)}"/>'
         for kind, true, predicted in found
     )
@@ -63,7 +64,7 @@ def scatter() -> str:
     names = _names()
     legend = "".join(
         f'<li><svg class="scatter-key" width="14" height="14" viewBox="-7 -7 14 14" '
-        f'aria-hidden="true"><use href="#scatter-{kind}" class="scatter-{kind}"/></svg> '
+        f'aria-hidden="true"><use xlink:href="#scatter-{kind}" class="scatter-{kind}"/></svg> '
         f"{escape(name)}</li>"
         for kind, name in names.items()
     )

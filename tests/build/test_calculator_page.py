@@ -11,14 +11,18 @@ import calculator_page
 from training_memory.errors import InputError
 
 MANIFEST = {
-    "pyodide": {"version": "1", "python": "3.13", "base": "assets/runtime/pyodide-1/"},
+    "pyodide": {
+        "version": "1",
+        "info": {"python": "3.13.2"},
+        "base": "assets/runtime/pyodide-1/",
+    },
+    "library": "assets/runtime/library-1.zip",
     "package": {"version": "1", "path": "assets/runtime/package-1.zip"},
-    "files": [
-        {"path": "assets/runtime/pyodide-1/python.wasm", "bytes": 9_000_000},
-        {"path": "assets/runtime/package-1.zip", "bytes": 1_000_000},
-    ],
-    "bytes": 10_000_000,
-    "gzip_bytes": 5_400_000,
+    "snapshot": {"path": "assets/runtime/memory-1.bin", "memory": 2, "whole": 3},
+    "starts": {
+        "quick": {"files": {"assets/runtime/memory-1.bin": 9_000_000}, "gzip_bytes": 5_400_000},
+        "plain": {"files": {"assets/runtime/package-1.zip": 1_000_000}, "gzip_bytes": 6_000_000},
+    },
 }
 
 
@@ -41,10 +45,13 @@ def test_the_script_is_told_where_python_is():
     (packed,) = re.findall(r'data-runtime="([^"]+)"', calculator_page.calculator())
     assert json.loads(html.unescape(packed)) == {
         "pyodide": "assets/runtime/pyodide-1/",
+        "info": {"python": "3.13.2"},
+        "library": "assets/runtime/library-1.zip",
         "package": "assets/runtime/package-1.zip",
-        "files": {
-            "assets/runtime/pyodide-1/python.wasm": 9_000_000,
-            "assets/runtime/package-1.zip": 1_000_000,
+        "snapshot": MANIFEST["snapshot"],
+        "starts": {
+            "quick": {"assets/runtime/memory-1.bin": 9_000_000},
+            "plain": {"assets/runtime/package-1.zip": 1_000_000},
         },
         "size": 5_400_000,
     }

@@ -43,6 +43,8 @@ OPTIMIZERS = {
     "adafactor-hf": ("adafactor-hf", None),
     "muon": ("muon", None),
     "adamw-8bit": ("adamw-8bit", None),
+    "paged-adamw": ("paged-adamw", None),
+    "paged-adamw-8bit": ("paged-adamw-8bit", None),
 }
 
 
@@ -106,6 +108,8 @@ class Case:
             dropout={None: None, "on": True, "off": False}[_own(row.get("dropout"))],
             scratch=self.scratch,
             tuning=self.tuning,
+            in_backward=row.get("in_backward") == "yes",
+            offload=row.get("offload", "none"),
         )
 
     @property
@@ -169,6 +173,7 @@ class Case:
                 precision=row["precision"],
                 optimizer=row["optimizer"],
                 tuning=self.tuning,
+                in_backward=row.get("in_backward") == "yes",
             )
         )
 

@@ -21,7 +21,7 @@ from .pipeline import Schedule
 from .render.table import wrapped
 from .run import DEFAULTS
 from .sharding import FsdpUnits, Prefetch, ReduceDtype, Way
-from .switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
+from .switches import Attention, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter, Dtype, Targets
 
 _LEAST_WIDTH = 60
@@ -40,6 +40,8 @@ RUN_HELP = {
     "optimizer_kernel": ("NAME", f"the same, of AdamW: {', '.join(OptimizerKernel)}"),
     "hold_logits": ("", "the same: the logits are held until the step ends"),
     "clip": ("", "the same: gradients are clipped before the optimizer steps"),
+    "optimizer_in_backward": ("", "the same: each weight is updated as its gradient arrives"),
+    "offload": ("NAME", f"the same, to the CPU until the backward pass: {', '.join(Offload)}"),
     "mlp": ("NAME", f"the same, activation and gate by one kernel or several: {', '.join(Fusion)}"),
     "norm_kernel": ("NAME", f"the same, RMSNorm by one kernel or several: {', '.join(Fusion)}"),
     "dropout": ("on|off", "the same: whether the model's dropouts drop anything"),

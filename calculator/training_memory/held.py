@@ -9,7 +9,7 @@ from .categories import Category
 from .frozen import frozen
 from .layouts import Layout, buffers_of, bytes_of, layout_of, rounded, trained
 from .model import Model
-from .optimizers import CODES_BYTES, Optimizer, get
+from .optimizers import CODES_BYTES, LEAST_IN_8_BITS, Optimizer, get
 from .records import dataclass
 from .splitting import WHOLE, Share, share_of_layout, total_bytes
 from .structure import computes_in
@@ -46,8 +46,12 @@ def held(
     optimizer: str,
     tuning: Tuning = FULL,
     share: Share = WHOLE,
+    in_backward: bool = False,
 ) -> tuple[Held, ...]:
-    """What a GPU holds between steps, but for the batch: weights, copies, states, buffers."""
+    """What a GPU holds between steps, but for the batch: weights, copies, states, buffers.
+
+    Where weights are updated ``in_backward``, each has an optimizer of its own.
+    """
     whole = layout_of(model, implementation)
     layout = share_of_layout(trained(whole, tuning), share)
     if tuning.trains_all:
@@ -68,7 +72,7 @@ def held(
     item_bytes = item_bytes_of(precision, tuning)
     rows += [
         (name, Category.OPTIMIZER, size, STATES.get(name, SCALES))
-        for name, size in _states(layout, get(optimizer), item_bytes).items()
+        for name, size in _states(layout, get(optimizer), item_bytes, apart=in_backward).items()
     ]
     if tables := sum(rounded(size) for _, size in buffers_of(model, implementation)):
         rows.append(("tables of the model", Category.ACTIVATIONS, tables, TABLES))
@@ -78,16 +82,19 @@ def held(
     )
 
 
-def _states(layout: Layout, optimizer: Optimizer, item_bytes: int) -> dict[str, int]:
-    """The bytes of each kind of state."""
+def _states(
+    layout: Layout, optimizer: Optimizer, item_bytes: int, *, apart: bool
+) -> dict[str, int]:
+    """The bytes of each kind of state; ``apart`` says that each tensor has its own optimizer."""
     sizes: dict[str, int] = {}
     for where, times in (("first", 1), ("layer", layout.layers), ("last", 1)):
         for weight in getattr(layout, where):
             for name, size in optimizer.states(weight, item_bytes):
                 sizes[name] = sizes.get(name, 0) + times * rounded(size)
-    if optimizer.id == "adamw-8bit":
-        # Made when the first tensor is put into 8 bits, and all use the same.
-        sizes["codes of both states"] = 2 * rounded(CODES_BYTES)
+    if optimizer.id in ("adamw-8bit", "paged-adamw-8bit"):
+        # Made when an optimizer puts its first tensor into 8 bits; all its others use the same.
+        times = layout.count(lambda one: one.numel >= LEAST_IN_8_BITS) if apart else 1
+        sizes["codes of both states"] = times * 2 * rounded(CODES_BYTES)
     return sizes
 
 

@@ -7,6 +7,7 @@ the bytes follow from these.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 
@@ -56,6 +57,11 @@ class Layout:
     def tensors(self) -> int:
         """How many tensors there are."""
         return len(self.first) + self.layers * len(self.layer) + len(self.last)
+
+    def count(self, wanted: Callable[[Weight], bool]) -> int:
+        """How many tensors there are of a kind."""
+        once = sum(map(wanted, (*self.first, *self.last)))
+        return once + self.layers * sum(map(wanted, self.layer))
 
     @property
     def parameters(self) -> int:

@@ -16,7 +16,7 @@ from .implementations import Implementation
 from .records import dataclass
 from .run import Run
 from .splits import in_fsdp2
-from .switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
+from .switches import Attention, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter
 
 Fields = Mapping[str, object]
@@ -94,6 +94,20 @@ def _adapter(run: Run) -> Iterator[Fields]:
             yield {"adapter": str(adapter), "recipe": recipe}
 
 
+def _optimizer_in_backward(run: Run) -> Iterator[Fields]:
+    if run.implementation is not Implementation.PAPER and not run.switches.optimizer_in_backward:
+        yield {"optimizer_in_backward": True}
+
+
+def _offload(run: Run) -> Iterator[Fields]:
+    if run.implementation is not Implementation.PAPER and run.switches.offload is Offload.NONE:
+        yield {"offload": str(Offload.CHECKPOINTS)}
+        yield {"offload": str(Offload.SAVED)}
+
+
+_PAGES = "the driver moves the states when room is short, and the step waits for it"
+
+
 def _hold_logits(run: Run) -> Iterator[Fields]:
     if run.switches.hold_logits:
         yield {"hold_logits": False}
@@ -169,8 +183,34 @@ MOVES: tuple[Move, ...] = (
             Optimizer.ADAFACTOR_HF: "Transformers' Adafactor for AdamW",
             Optimizer.MUON: "Muon for the layers' matrices",
             Optimizer.ADAMW_8BIT: "AdamW in 8 bits",
+            Optimizer.PAGED_ADAMW: "Paged AdamW",
+            Optimizer.PAGED_ADAMW_8BIT: "Paged AdamW in 8 bits",
         },
-        price={},
+        price={
+            Optimizer.PAGED_ADAMW: _PAGES,
+            Optimizer.PAGED_ADAMW_8BIT: _PAGES,
+        },
+        planned=False,
+    ),
+    Move(
+        field="optimizer_in_backward",
+        options=_optimizer_in_backward,
+        words={"True": "The optimizer in the backward pass"},
+        price={"True": "gradients are neither clipped nor summed over micro-batches"},
+        planned=False,
+    ),
+    Move(
+        field="offload",
+        options=_offload,
+        words={
+            Offload.NONE: "Nothing waits on the CPU",
+            Offload.CHECKPOINTS: "Layers' inputs wait on the CPU",
+            Offload.SAVED: "All that is saved waits on the CPU",
+        },
+        price={
+            Offload.CHECKPOINTS: "a copy to the CPU and back for every layer",
+            Offload.SAVED: "everything is copied to the CPU and back, weights as well",
+        },
         planned=False,
     ),
     Move(

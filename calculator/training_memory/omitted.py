@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from .categories import Category
 from .implementations import Implementation
+from .recorded_step import paged_bytes
 from .run import Run
 from .units import show_bytes
 
@@ -25,6 +26,11 @@ def _recorded(run: Run) -> Iterator[str]:
         "here are torch.cuda.memory_allocated's. What must be free has bounds of its own."
     )
     yield "What kernels take for themselves, such as cuBLAS workspaces and attention's backward."
+    if paged := paged_bytes(run):
+        yield (
+            f"The optimizer's paged states ({show_bytes(paged)}): the driver moves them between "
+            "the CPU's and the GPU's memory, and they are in the GPU's only while there is room."
+        )
     yield "Anything beside the model's step: a second model, evaluation, data kept on the GPU."
     if run.model.experts:
         yield "Uneven routing: every expert is taken to get the same number of tokens."

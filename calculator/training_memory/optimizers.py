@@ -13,12 +13,17 @@ from .records import dataclass
 States = Callable[[Weight, int], Iterator[tuple[str, int]]]
 
 
+def _none(weight: Weight, item_bytes: int) -> Iterator[tuple[str, int]]:
+    yield from ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
     """One optimizer by one way of running it.
 
     ``states`` and ``update`` are given the bytes of the numbers that it works on: 2 where it
-    updates 16-bit weights, 4 for 32-bit weights or master copies. ``source`` says whose code it is.
+    updates 16-bit weights, 4 for 32-bit weights or master copies. ``paged`` are states in memory
+    that the driver moves, which is not PyTorch's. ``source`` says whose code it is.
     """
 
     id: str
@@ -26,6 +31,7 @@ class Optimizer:
     states: States
     update: updates.Update
     source: str
+    paged: States = _none
 
 
 def _adamw(weight: Weight, item_bytes: int) -> Iterator[tuple[str, int]]:
@@ -83,6 +89,31 @@ def _adamw_8bit(weight: Weight, item_bytes: int) -> Iterator[tuple[str, int]]:
         yield f"scales of the {name}", 4 * -(-weight.numel // BLOCK)
 
 
+#: bitsandbytes leaves smaller states where the weights are (optim/optimizer.py, get_state_buffer).
+LEAST_PAGED = 100_000
+
+
+def _adamw_32bit(weight: Weight, item_bytes: int) -> Iterator[tuple[str, int]]:
+    """In 32 bits whatever the weights are in, as bitsandbytes has it."""
+    yield from _adamw(weight, 4)
+
+
+def _is_paged(weight: Weight, name: str) -> bool:
+    return weight.numel >= LEAST_PAGED and not name.startswith("scales")
+
+
+def _those(states: States, *, paged: bool) -> States:
+    """Those of the states that are paged, or those that are not."""
+
+    def found(weight: Weight, item_bytes: int) -> Iterator[tuple[str, int]]:
+        for name, size in states(weight, item_bytes):
+            if _is_paged(weight, name) is paged:
+                yield name, size
+
+    return found
+
+
+_PAGED_ADAM = "bitsandbytes/optim/adamw.py; Dettmers et al. 2023, arXiv:2305.14314, section 3"
 _ADAM = "torch/optim/adam.py"
 OPTIMIZERS: Mapping[str, Optimizer] = {
     one.id: one
@@ -143,6 +174,22 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
             update=updates.in_place,
             source="bitsandbytes/optim/optimizer.py, Optimizer2State; Dettmers et al. 2021, "
             "arXiv:2110.02861",
+        ),
+        Optimizer(
+            id="paged-adamw",
+            name="paged AdamW",
+            states=_those(_adamw_32bit, paged=False),
+            update=updates.in_place,
+            source=_PAGED_ADAM,
+            paged=_those(_adamw_32bit, paged=True),
+        ),
+        Optimizer(
+            id="paged-adamw-8bit",
+            name="paged AdamW in 8 bits",
+            states=_those(_adamw_8bit, paged=False),
+            update=updates.in_place,
+            source=_PAGED_ADAM,
+            paged=_those(_adamw_8bit, paged=True),
         ),
     )
 }

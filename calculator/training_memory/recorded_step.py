@@ -12,6 +12,7 @@ from .categories import CATEGORIES, Category
 from .events import Counter, Event, Group, Node, Phase, Repeat
 from .held import Held, held
 from .layouts import layout_of, trained
+from .optimizers import get
 from .recorded import Sized, sizes_of
 from .recording import recording_of
 from .run import Run
@@ -36,6 +37,8 @@ def structure(run: Run, *, scratch: bool = False) -> Structure:
         recompute=str(run.recompute),
         loss=str(run.switches.loss),
         hold_logits=run.switches.hold_logits,
+        in_backward=run.switches.optimizer_in_backward,
+        offload=str(run.switches.offload),
         tuning=run.tuning,
         mlp=run.switches.mlp,
         norm=run.switches.norm_kernel,
@@ -94,6 +97,7 @@ def held_rows(run: Run) -> tuple[Held, ...]:
         optimizer=optimizer_id(run),
         tuning=run.tuning,
         share=share_of(run),
+        in_backward=run.switches.optimizer_in_backward,
     )
 
 
@@ -102,6 +106,19 @@ def trained_parameters(run: Run) -> int:
     if run.tuning.trains_all:
         return run.model.parameters.total
     return trained(layout_of(run.model, str(run.implementation)), run.tuning).parameters
+
+
+def paged_bytes(run: Run) -> int:
+    """The optimizer's states in memory that the driver moves between the CPU and the GPU."""
+    layout = trained(layout_of(run.model, str(run.implementation)), run.tuning)
+    paged = get(optimizer_id(run)).paged
+    sizes = (
+        times * size
+        for where, times in (("first", 1), ("layer", layout.layers), ("last", 1))
+        for weight in getattr(layout, where)
+        for _, size in paged(weight, 4)
+    )
+    return sum(sizes)
 
 
 def recorded_step(run: Run) -> Group:
@@ -163,10 +180,10 @@ def optimizer_step(run: Run) -> Group:
 
 def _optimizer(run: Run, remains: Mapping[Category, int]) -> list[Node]:
     """The optimizer's step, and what goes with it."""
-    return [
-        optimizer_step(run),
-        *(_goes(category, size) for category, size in remains.items() if size),
-    ]
+    leaving = [_goes(category, size) for category, size in remains.items() if size]
+    if run.switches.optimizer_in_backward:
+        return list(leaving)  # every weight was updated as its gradient came
+    return [optimizer_step(run), *leaving]
 
 
 def _goes(category: Category, size: int) -> Event:

@@ -78,7 +78,7 @@ def record(
 
     Where the run accumulates gradients, with two micro-batches unless another number is given.
     """
-    tape = Tape(autocast=structure.autocast)
+    tape = Tape(autocast=structure.autocast, offload=structure.offload)
     model = CausalLM(structure, layers, chunks)
     tape.units = units_of(tape, model)
     tape.mark("forward", "inputs")
@@ -147,7 +147,7 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Te
         del logits
     tape.mark("backward", "loss")
     # Gradients that live in DDP's buckets are copied there as they arrive.
-    keeps = not structure.main_gradients and not structure.split.views
+    keeps = not structure.drops_gradients and not structure.split.views
     BackwardPass(tape, keeps=keeps).run(loss)
     return logits if structure.held_logits else None
 

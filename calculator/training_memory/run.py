@@ -22,7 +22,7 @@ from .recipe import Recipe
 from .records import dataclass, field, fields
 from .sharding import Sharding
 from .structure import family_of
-from .switches import Switches
+from .switches import Offload, Switches
 from .tuning import Tuning
 
 
@@ -210,6 +210,29 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
     yield from _not_followed(run)
     yield from switches.refused(run.switches, run.model, run.implementation)
     yield from sharding.refused(run.sharding, run.layout, run.recipe, run.switches, run.tuning)
+    yield from _at_the_wrong_time(run)
+
+
+def _at_the_wrong_time(run: Run) -> Iterator[InputError]:
+    """Switches that other fields leave nothing to do for, or contradict."""
+    if run.layout.gpus > 1:
+        for name, is_set in (
+            ("optimizer_in_backward", run.switches.optimizer_in_backward),
+            ("offload", run.switches.offload is not Offload.NONE),
+        ):
+            if is_set:
+                allowed = "on one GPU only: what it does beside collectives is not followed yet"
+                yield InputError(name, str(getattr(run.switches, name)).lower(), allowed)
+    if run.switches.optimizer_in_backward:
+        if run.micro_batches > 1:
+            allowed = "1 where each gradient is used up as it comes"
+            yield InputError("micro_batches", run.micro_batches, allowed)
+        if run.recipe.precision.startswith("master"):
+            allowed = "autocast-adam, bf16-adam or fp32-adam where weights are updated in backward"
+            yield InputError("recipe", run.recipe.id, allowed)
+    if run.switches.offload is Offload.CHECKPOINTS and run.recompute is not Recompute.FULL:
+        allowed = "none or saved: only full recomputation begins its layers with checkpoints"
+        yield InputError("offload", str(run.switches.offload), allowed)
 
 
 def _not_followed(run: Run) -> Iterator[InputError]:

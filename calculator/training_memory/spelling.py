@@ -14,7 +14,7 @@ from .blocks.ledger import Recompute
 from .cost import global_batch
 from .records import dataclass
 from .run import Run
-from .switches import Attention, Loss, Optimizer, OptimizerKernel
+from .switches import Attention, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter
 
 
@@ -89,6 +89,7 @@ def _huggingface(changed: set[str], run: Run) -> _Lines:
     if "pipeline" in changed and layout.pipeline > 1:
         yield _Lacks("pipeline stages: the Trainer has none")
     yield from _huggingface_switches(changed, run)
+    yield from _huggingface_room(changed, run)
 
 
 def _huggingface_recompute(recompute: Recompute) -> _Lines:
@@ -139,6 +140,20 @@ def _huggingface_adapter(run: Run) -> _Lines:
         )
 
 
+def _huggingface_room(changed: set[str], run: Run) -> _Lines:
+    switches = run.switches
+    if "offload" in changed:
+        if switches.offload is Offload.CHECKPOINTS:
+            yield "model.activation_checkpointing_enable(offload=True)"
+        elif switches.offload is Offload.SAVED:
+            yield "with torch.autograd.graph.save_on_cpu(pin_memory=True):  # around the forward"
+    if "optimizer_in_backward" in changed and switches.optimizer_in_backward:
+        yield _Lacks(
+            "the optimizer in the backward pass: in code, an optimizer for each weight, stepped by "
+            "its register_post_accumulate_grad_hook"
+        )
+
+
 #: transformers' names; ``adamw_torch`` is PyTorch's default, which is foreach.
 _OPTIM = {
     (optimizer, kernel): {
@@ -152,10 +167,15 @@ _OPTIM = {
         Optimizer.ADAFACTOR_HF: "adafactor",
         Optimizer.MUON: "muon",
         Optimizer.ADAMW_8BIT: "adamw_bnb_8bit",
+        Optimizer.PAGED_ADAMW: "paged_adamw_32bit",
+        Optimizer.PAGED_ADAMW_8BIT: "paged_adamw_8bit",
     }[optimizer]
     for optimizer in Optimizer
     for kernel in OptimizerKernel
 }
+
+
+_ROOM = {"optimizer_in_backward", "offload"}
 
 
 def _deepspeed(changed: set[str], run: Run) -> _Lines:
@@ -183,6 +203,8 @@ def _deepspeed(changed: set[str], run: Run) -> _Lines:
         yield _Lacks("attention, loss, kernels and sequence length: the model's and the data's")
     if "optimizer_kernel" in changed and run.switches.optimizer_kernel is OptimizerKernel.FUSED:
         yield '"optimizer": {"type": "AdamW", "params": {"torch_adam": false}},'
+    if changed & _ROOM:
+        yield _Lacks("the optimizer in backward and what waits on the CPU: in code")
     if "optimizer" in changed:
         yield _Lacks("another optimizer than its own: pass one to deepspeed.initialize")
 
@@ -213,6 +235,8 @@ def _torchtitan(changed: set[str], run: Run) -> _Lines:
         yield _Lacks("the attention kernel: it is always PyTorch's fused one")
     if changed & {"loss", "hold_logits", "mlp", "norm_kernel"}:
         yield _Lacks("another loss or other kernels: in code")
+    if changed & _ROOM:
+        yield _Lacks("the optimizer in backward and what waits on the CPU: in code")
 
 
 def _torchtitan_parallelism(changed: set[str], run: Run) -> _Lines:
@@ -299,6 +323,8 @@ def _megatron(changed: set[str], run: Run) -> _Lines:
         yield "--transformer-impl transformer_engine"
     if changed & {"optimizer", "optimizer_kernel", "hold_logits"}:
         yield _Lacks("the optimizer's kernel and outputs: it has one way (Transformer Engine's)")
+    if changed & _ROOM:
+        yield _Lacks("the optimizer in backward and what waits on the CPU: in code")
 
 
 def _megatron_recompute(recompute: Recompute) -> _Lines:

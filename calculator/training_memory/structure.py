@@ -37,7 +37,8 @@ class Structure:
     way all but every second one). ``fused_norm`` and ``fused_mlp``: RMSNorm, or activation and
     gate, are one kernel; ``drops``: the model's dropouts do drop something. ``two_kinds`` says that
     some layers look at all tokens and some only so far back, with masks and rotary tables of their
-    own.
+    own. ``drops_gradients``: each gradient goes as it arrives. ``offload`` is what goes to the CPU
+    in the forward pass: see :class:`.autograd.tape.Tape`.
     """
 
     implementation: str
@@ -48,7 +49,7 @@ class Structure:
     recompute: str
     loss: str
     held_logits: bool
-    main_gradients: bool
+    drops_gradients: bool
     accumulates: bool
 
     one_sequence: bool
@@ -72,6 +73,7 @@ class Structure:
     fused_mlp: bool
     drops: bool
     split: Splitting
+    offload: str
 
     adapter: str
     adapter_targets: str
@@ -94,6 +96,8 @@ def structure_of(
     norm: str | None = None,
     mlp: str | None = None,
     dropout: bool | None = None,
+    in_backward: bool = False,
+    offload: str = "none",
     scratch: bool = False,
     tuning: Tuning = FULL,
     split: Splitting = ALONE,
@@ -102,8 +106,9 @@ def structure_of(
     """The structure of one step of ``model``; the arguments are those of a run.
 
     ``norm`` and ``mlp`` are "fused" or "unfused"; None, as for ``dropout``, is the implementation's
-    own way. ``tensor`` GPUs share each layer, as ``split`` says. With ``scratch`` it counts what
-    attention's kernel is known to allocate inside itself as well.
+    own way. ``tensor`` GPUs share each layer, as ``split`` says. ``in_backward``: each weight is
+    updated, and its gradient dropped, as that arrives. With ``scratch`` it counts what attention's
+    kernel is known to allocate inside itself as well.
 
     Raises :class:`InputError` where the implementation has no such model.
     """
@@ -124,7 +129,7 @@ def structure_of(
         recompute=recompute,
         loss=loss,
         held_logits=hold_logits,
-        main_gradients=precision == "master-fp32-grad",
+        drops_gradients=precision == "master-fp32-grad" or in_backward,
         accumulates=micro_batches > 1,
         one_sequence=micro_batch == 1,
         grouped=grouped,
@@ -142,6 +147,7 @@ def structure_of(
         caps_scores=family == "gemma2",
         caps_logits=family == "gemma2",
         scratch=scratch,
+        offload=offload,
         fused_norm=norm == "fused" if norm else family in _FUSES_NORMS,
         fused_mlp=mlp == "fused",
         drops=family in _DROPS if dropout is None else dropout,

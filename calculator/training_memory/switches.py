@@ -37,6 +37,8 @@ class Optimizer(StrEnum):
     ADAFACTOR_HF = "adafactor-hf"
     MUON = "muon"
     ADAMW_8BIT = "adamw-8bit"
+    PAGED_ADAMW = "paged-adamw"
+    PAGED_ADAMW_8BIT = "paged-adamw-8bit"
 
 
 class OptimizerKernel(StrEnum):
@@ -45,6 +47,14 @@ class OptimizerKernel(StrEnum):
     FUSED = "fused"
     FOREACH = "foreach"
     FORLOOP = "forloop"
+
+
+class Offload(StrEnum):
+    """What waits in the CPU's memory until backward: nothing, layers' inputs, all that is saved."""
+
+    NONE = "none"
+    CHECKPOINTS = "checkpoints"
+    SAVED = "saved"
 
 
 class Fusion(StrEnum):
@@ -59,7 +69,8 @@ class Switches:
     """How a step runs, as far as the implementation leaves it open.
 
     ``hold_logits``: the outputs are held until the step ends; ``clip``: gradients are clipped by
-    their norm before the optimizer steps. ``mlp``: the activation with its gate; ``norm_kernel``:
+    their norm before the optimizer steps; ``optimizer_in_backward``: each weight is updated as its
+    gradient arrives, which then goes. ``mlp``: the activation with its gate; ``norm_kernel``:
     RMSNorm; ``dropout``: whether the model's dropouts drop anything. Of these three, None is as the
     library has it, which differs by model.
     """
@@ -70,6 +81,8 @@ class Switches:
     optimizer_kernel: OptimizerKernel = OptimizerKernel.FUSED
     hold_logits: bool = False
     clip: bool = False
+    optimizer_in_backward: bool = False
+    offload: Offload = Offload.NONE
     mlp: Fusion | None = None
     norm_kernel: Fusion | None = None
     dropout: bool | None = None
@@ -83,6 +96,8 @@ USUAL: Mapping[str, object] = {
     "optimizer_kernel": None,
     "hold_logits": False,
     "clip": False,
+    "optimizer_in_backward": False,
+    "offload": None,
     "mlp": None,
     "norm_kernel": None,
     "dropout": None,
@@ -104,6 +119,8 @@ def read(reading: Reading, implementation: Implementation) -> Switches:
         ),
         hold_logits=reading.field("hold_logits", a_flag, False),
         clip=reading.field("clip", a_flag, False),
+        optimizer_in_backward=reading.field("optimizer_in_backward", a_flag, False),
+        offload=reading.switch("offload", a_choice(Offload), own.offload),
         mlp=reading.switch("mlp", a_choice(Fusion), None),
         norm_kernel=reading.switch("norm_kernel", a_choice(Fusion), None),
         dropout=reading.switch("dropout", a_flag, None),
@@ -123,6 +140,16 @@ def of_the_textbook(reading: Reading) -> Iterator[InputError]:
 _OFF = (False, "false", "off", "no")
 
 
+#: Optimizers that can take each gradient as it comes, and take no memory of their own.
+_ONE_BY_ONE = (
+    Optimizer.ADAMW,
+    Optimizer.SGD_MOMENTUM,
+    Optimizer.ADAMW_8BIT,
+    Optimizer.PAGED_ADAMW,
+    Optimizer.PAGED_ADAMW_8BIT,
+)
+
+
 def refused(
     switches: Switches, model: Model, implementation: Implementation
 ) -> Iterator[InputError]:
@@ -138,6 +165,18 @@ def refused(
             f"the loss by Transformer Engine's kernel is Megatron's; of {implementation} full, "
         )
         yield InputError("loss", str(switches.loss), allowed + "chunked, fused-linear")
+    if switches.optimizer_in_backward and (
+        switches.optimizer not in _ONE_BY_ONE
+        or (switches.optimizer is Optimizer.ADAMW and switches.optimizer_kernel != "fused")
+    ):
+        allowed = (
+            "false but with optimizers that take nothing for a moment: AdamW's fused kernel, "
+            "momentum SGD, 8-bit and paged AdamW"
+        )
+        yield InputError("optimizer_in_backward", True, allowed)
+    if switches.optimizer_in_backward and switches.clip:
+        allowed = "false where weights are updated before the norm of all gradients is known"
+        yield InputError("clip", True, allowed)
     kernel = switches.optimizer_kernel
     if switches.optimizer is not Optimizer.ADAMW and kernel is not OptimizerKernel.FUSED:
         allowed = f"kernels are chosen for adamw alone; leave it out with {switches.optimizer}"
@@ -164,6 +203,8 @@ def _of_megatron(switches: Switches) -> Iterator[InputError]:
         "optimizer": (Optimizer.ADAMW, "is followed with Adam alone"),
         "optimizer_kernel": (OptimizerKernel.FUSED, "steps by Transformer Engine's FusedAdam"),
         "hold_logits": (False, "drops the logits with the loss"),
+        "optimizer_in_backward": (False, "sums gradients before it steps"),
+        "offload": (Offload.NONE, "is followed with all activations on the GPU"),
     }
     for name, (way, said) in one_way.items():
         value = getattr(switches, name)

@@ -27,6 +27,7 @@ functional: Any = import_module("torch.nn.functional")
 checkpoint: Any = import_module("torch.utils.checkpoint")
 fake_tensor: Any = import_module("torch._subclasses.fake_tensor")
 python_dispatch: Any = import_module("torch.utils._python_dispatch")
+save_on_cpu: Any = torch.autograd.graph.save_on_cpu
 saved_tensors_hooks: Any = torch.autograd.graph.saved_tensors_hooks
 
 Tensor: TypeAlias = Any

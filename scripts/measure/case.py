@@ -23,6 +23,7 @@ OPTIMIZERS = (
     "muon",
     "adamw-8bit",
 )
+PAGED = ("paged-adamw", "paged-adamw-8bit")
 LOSSES = ("full", "chunked", "fused-linear")
 IMPLEMENTATIONS = ("huggingface", "torchtitan", "paper")
 ADAPTERS = ("none", "lora", "qlora")
@@ -34,13 +35,15 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "precision": PRECISIONS,
     "attention": ATTENTIONS,
     "recompute": RECOMPUTES,
-    "optimizer": OPTIMIZERS,
+    "optimizer": (*OPTIMIZERS, *PAGED),
     "loss": LOSSES,
     "hold_logits": (False, True),
     "clip": (False, True),
     "mlp": ("own", "fused", "unfused"),
     "norm": ("own", "fused", "unfused"),
     "dropout": ("own", "on", "off"),
+    "in_backward": (False, True),
+    "offload": ("none", "checkpoints", "saved"),
     "adapter": ADAPTERS,
     "adapter_targets": TARGETS,
     "adapter_dtype": DTYPES,
@@ -71,6 +74,9 @@ class Case:
     mlp: str = "own"
     norm: str = "own"
     dropout: str = "own"
+    #: Each weight is updated as its gradient arrives; what goes to the CPU until then.
+    in_backward: bool = False
+    offload: str = "none"
     #: What is trained in place of all weights; ``frozen_dtype`` is what those then have, or in
     #: QLoRA those that are not in 4 bits.
     adapter: str = "none"
@@ -112,7 +118,7 @@ class Case:
             if field.name == "shape":
                 pairs = (item.split("=") for item in text.split())
                 values["shape"] = tuple((name, int(number)) for name, number in pairs)
-            elif field.name in ("hold_logits", "clip", "adapter_dropout"):
+            elif field.name in ("hold_logits", "clip", "in_backward", "adapter_dropout"):
                 values[field.name] = text == "yes"
             elif field.name in ("micro_batch", "sequence", "micro_batches", "adapter_rank"):
                 values[field.name] = int(text)

@@ -33,6 +33,11 @@ def make(kind: str, named: Iterable[tuple[str, Any]]) -> list[Any]:
             return [adafactor(parameters, lr=RATE, scale_parameter=False, relative_step=False)]
         case "adamw-8bit":
             return [_bitsandbytes().AdamW8bit(parameters, lr=RATE)]
+        case "paged-adamw" | "paged-adamw-8bit":
+            module = _bitsandbytes()
+            _page_elsewhere()
+            name = "PagedAdamW8bit" if kind.endswith("8bit") else "PagedAdamW32bit"
+            return [getattr(module, name)(parameters, lr=RATE)]
         case "muon":
             hidden = [p for name, p in named if p.ndim == 2 and not _is_vocabulary(name)]
             chosen = {id(p) for p in hidden}
@@ -50,6 +55,19 @@ def _bitsandbytes() -> Any:
     logging.getLogger("bitsandbytes").setLevel(logging.CRITICAL)
     torch.cuda.synchronize = lambda *_: None
     return import_module("bitsandbytes.optim")
+
+
+def _page_elsewhere() -> None:
+    """Paged states are in memory that CUDA's driver moves: here they are on the CPU."""
+    functional: Any = import_module("bitsandbytes.functional")
+
+    def paged(*shape: int, dtype: Any, device: Any) -> Tensor:
+        made = torch.empty(*shape, dtype=dtype, device="cpu")
+        made.is_paged = True
+        return made
+
+    functional.get_paged = paged
+    functional.fill = functional.prefetch_tensor = lambda *_, **__: None
 
 
 def _is_vocabulary(name: str) -> bool:
@@ -103,6 +121,20 @@ class Updater:
     def step(self) -> None:
         """Update the weights."""
         self._step()
+
+    def step_in_backward(self, kind: str) -> None:
+        """Update each weight as its gradient arrives, and drop the gradient."""
+        by_weight = {id(weight): make(kind, [("", weight)]) for weight in self.weights}
+
+        def update(weight: Any) -> None:
+            for optimizer in by_weight[id(weight)]:
+                optimizer.step()
+            weight.grad = None
+
+        self.optimizers = [one for several in by_weight.values() for one in several]
+        self.create_states()
+        for weight in self.weights:
+            weight.register_post_accumulate_grad_hook(update)
 
     def zero(self) -> None:
         """Drop the gradients."""

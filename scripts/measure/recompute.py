@@ -68,7 +68,7 @@ def layer_function(
     return None
 
 
-def apply(built: Any, recompute: str) -> None:
+def apply(built: Any, recompute: str, *, offload: bool = False) -> None:
     """Make a built model compute again what ``recompute`` says: none, full, selective, matmuls."""
     if hasattr(built, "set_recompute"):
         built.set_recompute(recompute)
@@ -78,7 +78,7 @@ def apply(built: Any, recompute: str) -> None:
         options: dict[str, Any] = {"use_reentrant": False}
         if recompute == "matmuls":
             options["context_fn"] = keep_matmuls
-        built.activation_checkpointing_enable(options)
+        built.activation_checkpointing_enable(options, offload=offload)
 
 
 def _wrap_attention(built: Any) -> None:

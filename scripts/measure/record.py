@@ -140,18 +140,18 @@ def _record_traced(
 _LETTERS = {"step": "S", "sharded": "D"}
 
 
-def record_adapters(cache: Cache) -> None:
-    """Trace every step with adapters and write their table."""
+def record_tuning(cache: Cache) -> None:
+    """Trace every step of fine-tuning and write their table."""
     rows = []
     for number, case in enumerate(_shown(list(tuned.cases())), start=1):
         found, _ = cache.get("step", case, partial(_step, case))
         peaks = {f"{peak['phase']}_peak_bytes": peak["bytes"] for peak in found["peaks"]}
-        rows.append({**_adapted(case), **found["totals"], **peaks, "step": f"A{number:03}"})
-    tables.write(tables.ADAPTED, rows)
+        rows.append({**_tuned(case), **found["totals"], **peaks, "step": f"T{number:03}"})
+    tables.write(tables.TUNED, rows)
 
 
-def _adapted(case: Case) -> dict[str, str]:
-    return {k: v for k, v in case.to_row().items() if k in tables.ADAPTED_COLUMNS}
+def _tuned(case: Case) -> dict[str, str]:
+    return {k: v for k, v in case.to_row().items() if k in tables.TUNED_COLUMNS}
 
 
 def _block(case: Case) -> list[dict[str, Any]]:
@@ -244,7 +244,7 @@ def write_versions(kinds: Iterable[str]) -> None:
 KINDS: dict[str, Callable[[Cache], None]] = {
     "blocks": record_blocks,
     "steps": record_steps,
-    "adapters": record_adapters,
+    "tuning": record_tuning,
     "sharded": record_sharded,
     "real": record_real,
 }

@@ -12,7 +12,7 @@ from training_memory import catalog
 from training_memory.model import Model
 
 from . import adapters, fused_linear, losses, models, optimizers, recompute
-from .backend import Tensor, fake_mode, torch
+from .backend import Tensor, fake_mode, save_on_cpu, torch
 from .case import Case
 from .modules import Modules
 from .storages import ALLOCATION_BYTES, Category, Classifier, Log, Peak, Tracker
@@ -63,7 +63,7 @@ class Step:
             norm=case.norm,
             dropout=case.dropout,
         )
-        recompute.apply(self.built, case.recompute)
+        recompute.apply(self.built, case.recompute, offload=case.offload == "checkpoints")
         self.called = self.built
         if case.adapter == "qlora":
             adapters.quantise(self.built)
@@ -71,7 +71,10 @@ class Step:
             self.called = adapters.apply(self.built, case, device=device)
         self.loss = self._own_loss()
         self.updater = optimizers.updater(case.optimizer, self.built, precision=case.precision)
-        self.updater.create_states()
+        if case.in_backward:
+            self.updater.step_in_backward(case.optimizer)
+        else:
+            self.updater.create_states()
         size = (case.micro_batch, case.sequence)
         self.tokens = torch.randint(0, self.model.vocabulary, size, device=device)
         self.labels = self.tokens.clone()
@@ -167,7 +170,7 @@ def traced_step(
         trainable=sum(p.numel() for p in step.updater.weights),
         persistent=persistent,
         after_forward=held["backward"],
-        after_backward=held["step"],
+        after_backward=held.get("step", held["end"]),
         peaks={phase: tracker.peaks[phase] for phase in PHASES if phase in tracker.peaks},
         with_workspace=tracker.with_workspace,
         modules=places,
@@ -180,7 +183,8 @@ def run(step: Step, begin: Callable[[str], None]) -> None:
     for _ in range(step.case.micro_batches):
         kept.clear()
         begin("forward")
-        loss, logits = step.forward()
+        with offloading(step.case):
+            loss, logits = step.forward()
         if step.case.hold_logits:
             kept.append(logits)
         del logits
@@ -188,6 +192,9 @@ def run(step: Step, begin: Callable[[str], None]) -> None:
         loss.backward()
         del loss
     begin("step")
+    if step.case.in_backward:
+        begin("end")
+        return
     step.updater.receive()
     if step.case.clip:
         begin("clip")
@@ -195,6 +202,11 @@ def run(step: Step, begin: Callable[[str], None]) -> None:
         begin("step")
     step.updater.step()
     begin("end")
+
+
+def offloading(case: Case) -> AbstractContextManager[Any]:
+    """Where what is saved goes: PyTorch's save_on_cpu puts all of it into the CPU's memory."""
+    return save_on_cpu() if case.offload == "saved" else nullcontext()
 
 
 def tracker_for(

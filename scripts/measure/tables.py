@@ -90,10 +90,12 @@ PEAK_COLUMNS = (
 ``with_workspace_bytes`` is the phase's peak when what the flash kernel allocates inside itself
 counts as well, as it does on a GPU."""
 
-ADAPTED = "adapter-steps.csv"
-ADAPTED_COLUMNS = (
+TUNED = "tuning-steps.csv"
+TUNED_COLUMNS = (
     "step",
     *CASE_COLUMNS,
+    "in_backward",
+    "offload",
     "adapter",
     "adapter_rank",
     "adapter_targets",
@@ -107,7 +109,7 @@ ADAPTED_COLUMNS = (
     "after_backward_bytes",
     *(f"{phase}_peak_bytes" for phase in ("forward", "backward", "clip", "step")),
 )
-"""A row for each training step with adapters; a weight in 4 bits counts as half a parameter."""
+"""A row for each step of fine-tuning; a weight in 4 bits counts as half a parameter."""
 SHARDED = "sharded-steps.csv"
 SHARDED_COLUMNS = (
     "step",
@@ -179,7 +181,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     TENSORS: TENSOR_COLUMNS,
     STEPS: STEP_COLUMNS,
     PEAKS: PEAK_COLUMNS,
-    ADAPTED: ADAPTED_COLUMNS,
+    TUNED: TUNED_COLUMNS,
     SHARDED: SHARDED_COLUMNS,
     SHARDED_PEAKS: PEAK_COLUMNS,
     REAL: REAL_COLUMNS,

@@ -1,4 +1,4 @@
-"""Which steps with adapters are traced: PEFT's LoRA and QLoRA on several families of models."""
+"""Which steps of fine-tuning are traced: PEFT's LoRA and QLoRA, and what else makes room."""
 
 from __future__ import annotations
 
@@ -50,6 +50,33 @@ def cases() -> Iterator[Case]:
         for model in OTHERS:
             if adapter == "lora" or model != "gpt2":
                 yield from _of_family(adapter, model)
+
+    yield from _roomy()
+
+
+#: What makes room: paged states, an optimizer in backward, tensors that wait on the CPU.
+ROOMY: tuple[dict[str, Any], ...] = (
+    {"precision": "bf16", "in_backward": True, "optimizer": "adamw-fused"},
+    {"precision": "bf16", "in_backward": True, "optimizer": "paged-adamw-8bit"},
+    {"precision": "autocast", "in_backward": True, "optimizer": "sgd-momentum"},
+    {"precision": "autocast", "optimizer": "paged-adamw"},
+    {"precision": "bf16", "recompute": "full", "offload": "checkpoints"},
+    {"precision": "autocast", "recompute": "full", "offload": "checkpoints", "loss": "chunked"},
+    {"precision": "bf16", "offload": "saved"},
+    {"precision": "fp32", "offload": "saved", "attention": "eager"},
+    {"precision": "autocast", "recompute": "full", "offload": "saved", "loss": "fused-linear"},
+    {"precision": "autocast", "recompute": "full", "offload": "checkpoints", "adapter": "lora"},
+)
+
+
+def _roomy() -> Iterator[Case]:
+    for model in ("llama-3.2-1b", "qwen3-0.6b", "phi-3-mini", "gpt2"):
+        for more in ROOMY:
+            yield _small(more.get("adapter", "none"), model=model, **_but_adapter(more))
+
+
+def _but_adapter(more: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in more.items() if name != "adapter"}
 
 
 def _known(adapter: str) -> Iterator[Case]:

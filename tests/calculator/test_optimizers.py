@@ -24,8 +24,10 @@ def _id(row: dict[str, str]) -> str:
 
 
 def test_every_optimizer_is_there_in_every_precision():
-    assert {row["optimizer"] for row in STEPS} == set(OPTIMIZERS)
-    assert len({(row["optimizer"], row["precision"]) for row in STEPS}) == 4 * len(OPTIMIZERS)
+    # Those with paged states are among the steps of fine-tuning.
+    whole = {name for name in OPTIMIZERS if not name.startswith("paged")}
+    assert {row["optimizer"] for row in STEPS} == whole
+    assert len({(row["optimizer"], row["precision"]) for row in STEPS}) == 4 * len(whole)
 
 
 @pytest.mark.parametrize("row", STEPS, ids=_id)

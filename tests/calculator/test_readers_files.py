@@ -516,7 +516,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "recipe": "fp32-adam",
             "recompute": "none",
             "loss": "chunked",
-            "optimizer": "adamw-8bit",
+            "optimizer": "paged-adamw-8bit",
             "clip": True,
         },
         {"GPUs", "sequence", "model._component_", "model.lora_rank"},

@@ -146,6 +146,8 @@ def test_the_answer_names_the_optimizer_that_runs(optimizer):
         "adafactor-hf": "Adafactor (transformers)",
         "muon": "Muon",
         "adamw-8bit": "8-bit Adam",
+        "paged-adamw": "paged Adam",
+        "paged-adamw-8bit": "paged 8-bit Adam",
     }
     assert f"mixed-precision {words[optimizer]}, " in said
 

@@ -156,7 +156,7 @@ def test_only_gradients_the_batch_and_held_logits_are_left(one):
     assert {category: size for category, size in remains.items() if size} == {
         category: size
         for category, size in (
-            (Category.GRADIENTS, 0 if structure.main_gradients else gradients),
+            (Category.GRADIENTS, 0 if structure.drops_gradients else gradients),
             (Category.ACTIVATIONS, batch),
             (Category.LOGITS, held),
         )

@@ -34,6 +34,8 @@ def refused(**request: object) -> InputErrors:
         ("mlp", "fusd", "fused, unfused", "fused"),
         ("norm_kernel", 7, "fused, unfused", None),
         ("dropout", 0.1, "true or false", None),
+        ("optimizer_in_backward", "maybe", "true or false", None),
+        ("offload", "checkpoint", "none, checkpoints, saved", "checkpoints"),
         ("adapter", "loar", "none, lora, qlora", "lora"),
         ("adapter_rank", 0, "whole number, 1 to 65,536", None),
         ("adapter_targets", "all", "query-value, all-linear", "all-linear"),

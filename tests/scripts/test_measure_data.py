@@ -38,8 +38,8 @@ def peaks():
 
 def test_versions_and_dates_are_known():
     versions = json.loads((FOLDER / "versions.json").read_text(encoding="utf-8"))
-    assert set(versions) == {"blocks", "steps", "sharded", "adapters", "real", "megatron"}
-    assert versions["adapters"]["peft"]
+    assert set(versions) == {"blocks", "steps", "sharded", "tuning", "real", "megatron"}
+    assert versions["tuning"]["peft"]
     assert versions.pop("megatron")["megatron-core"]
     for kind in versions.values():
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", kind["date"])
@@ -58,8 +58,8 @@ def test_every_block_case_was_traced():
     assert recorded == expected
 
 
-def test_every_step_with_adapters_was_traced():
-    assert [Case.from_row(row) for row in tables.read(tables.ADAPTED)] == list(tuned.cases())
+def test_every_step_of_fine_tuning_was_traced():
+    assert [Case.from_row(row) for row in tables.read(tables.TUNED)] == list(tuned.cases())
 
 
 def test_every_stage_of_megatrons_was_traced():

@@ -120,9 +120,10 @@ class BackwardPass:
             parameter.grad = gradient
 
 
-def _over(tape: Tape, saved: Sequence[Tensor]) -> Iterator[Tensor]:
+def _over(tape: Tape, saved: Sequence[Tensor | None]) -> Iterator[Tensor]:
     """Gradients that take the place of what was saved."""
     for one in saved:
+        assert one is not None
         tape.count_as(one.storage, WORKING)
         yield one
 

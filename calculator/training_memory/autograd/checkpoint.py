@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
+from ..formula import Formula
 from .tensors import Tensor
 
 #: Whether a selective policy keeps what an operation ("product", "attention") gives.
@@ -68,6 +69,20 @@ class Holder:
     def __init__(self, frame: Frame, index: int) -> None:
         self.frame = frame
         self.index = index
+
+
+class Away:
+    """Stands in a node or a checkpoint for a tensor that was copied to the CPU's memory."""
+
+    __slots__ = ("dtype", "name", "numel", "order", "wants")
+
+    def __init__(self, name: str, numel: Formula, dtype: str, order: str, *, wants: bool) -> None:
+        self.name = name
+        self.numel = numel
+        self.dtype = dtype
+        self.order = order
+        #: Whether a gradient of it is wanted, where it goes into a region that runs again.
+        self.wants = wants
 
 
 class Enough(Exception):  # noqa: N818  # not an error: all that was needed is there again

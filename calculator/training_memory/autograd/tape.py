@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ..categories import Category
 from ..formula import Formula
-from .checkpoint import Enough, Frame, Holder, Keeps
+from .checkpoint import Away, Enough, Frame, Holder, Keeps
 from .memory import Memory, Use
 from .tensors import Argument, Backward, Node, Parameter, Tensor
 from .units import Units
@@ -25,9 +25,12 @@ Save = tuple[Tensor | Parameter, str]
 class Tape(Memory):
     """Records a step: the memory it takes and releases, in order."""
 
-    def __init__(self, *, autocast: bool = False) -> None:
+    def __init__(self, *, autocast: bool = False, offload: str = "none") -> None:
         super().__init__()
         self.autocast = autocast
+        #: What goes to the CPU in the forward pass: "none", "checkpoints" (what these begin with)
+        #: or "saved", whatever any operation saves, weights as well (graph.py, save_on_cpu).
+        self.offload = offload
         self.gradients_on = True
         #: Hears of every part of the model that GPUs may share.
         self.units = Units()
@@ -109,15 +112,18 @@ class Tape(Memory):
         for one, why in saves:
             # A parameter is there anyway; a checkpoint counts it among what is saved all the same.
             tensor = None if isinstance(one, Parameter) else one.detached()
-            kept: Tensor | Holder | None = tensor
+            kept: Tensor | Holder | Away | None = tensor
             if self._replay is not None:
                 self._replay.bring_back(tensor)
             elif self._frame is not None:
                 kept = self._frame.placeholder()
+            elif self.offload == "saved":
+                node.saved.append(self._away(one))
+                continue
             elif tensor is not None:
                 use = Use(node.name, why, node.module, node.part)
                 self.facts[tensor.storage.number].uses.append(use)
-            if tensor is not None and kept is not None:
+            if kept is not None:
                 node.saved.append(kept)
 
     # -- checkpointing -------------------------------------------------------------------------
@@ -129,17 +135,33 @@ class Tape(Memory):
 
         What ``keeps`` says is kept as well, and brought back instead of computed again.
         """
-        kept = [argument.detached() for argument in arguments]
-        wants = [argument.edge is not None for argument in arguments]
-        frame = Frame(lambda: region(*map(as_input, kept, wants)), keeps)
-        for argument in kept:
-            use = Use("checkpoint", AGAIN, self.module_name, self.part)
-            self.facts[argument.storage.number].uses.append(use)
+        if self.offload == "none":
+            kept = [argument.detached() for argument in arguments]
+            wants = [argument.edge is not None for argument in arguments]
+            frame = Frame(lambda: region(*map(as_input, kept, wants)), keeps)
+            for argument in kept:
+                use = Use("checkpoint", AGAIN, self.module_name, self.part)
+                self.facts[argument.storage.number].uses.append(use)
+        else:
+            away = [self._away(argument) for argument in arguments]
+            frame = Frame(
+                lambda: region(*(as_input(self._back(one), one.wants) for one in away)), keeps
+            )
         outer, self._frame = self._frame, frame
         try:
             return region(*arguments)
         finally:
             self._frame = outer
+
+    def _away(self, one: Tensor | Parameter) -> Away:
+        """A copy in the CPU's memory: it takes none of the GPU's."""
+        if isinstance(one, Parameter):
+            return Away(one.name, one.numel, one.dtype, one.order, wants=False)
+        name = self.facts[one.storage.number].name
+        return Away(name, one.numel, one.dtype, one.order, wants=one.edge is not None)
+
+    def _back(self, away: Away) -> Tensor:
+        return self.new(f"{away.name}, brought back", away.numel, away.dtype, away.order)
 
     def outputs(self, operation: str, make: Callable[[], list[Tensor]]) -> list[Tensor]:
         """What an operation gives that a selective policy may keep: made, or brought back."""
@@ -155,16 +177,20 @@ class Tape(Memory):
                 self.facts[one.storage.number].uses.append(use)
         return made
 
-    def unpack(self, saved: Tensor | Holder) -> Tensor:
-        """A saved tensor; where a checkpoint kept a placeholder, its region runs again first."""
+    def unpack(self, saved: Tensor | Holder | Away) -> Tensor | None:
+        """A saved tensor; where a checkpoint kept a placeholder, its region runs again first.
+
+        None for a weight's placeholder, which makes the region run again like any other.
+        """
         if isinstance(saved, Tensor):
             return saved
+        if isinstance(saved, Away):
+            return self._back(saved)
         frame = saved.frame
         if frame.recomputed is None:
             self._run_again(frame)
         assert frame.recomputed is not None
         tensor = frame.recomputed[saved.index]
-        assert tensor is not None
         frame.recomputed[saved.index] = None
         return tensor
 

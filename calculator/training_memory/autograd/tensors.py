@@ -16,7 +16,7 @@ from .memory import PartOf, Storage
 # For type checkers alone: the tape is built on this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .checkpoint import Holder
+    from .checkpoint import Away, Holder
     from .tape import Tape
 
 
@@ -149,7 +149,7 @@ class Node:
         self.inputs = tuple(edge_of(one) for one in inputs)
         #: Size and dtype of each input, which its gradient is brought to.
         self.expected = tuple((one.numel, one.dtype) if one else None for one in inputs)
-        self.saved: list[Tensor | Holder] = []
+        self.saved: list[Tensor | Holder | Away] = []
         #: What is called as its backward pass begins.
         self.hooks: list[Callable[[], None]] = []
         #: None where the gradients of its inputs are written over what it saved of them.

@@ -28,6 +28,8 @@ INSTEAD_OF_ADAM = {
     Optimizer.ADAFACTOR_HF: "Adafactor (transformers)",
     Optimizer.MUON: "Muon",
     Optimizer.ADAMW_8BIT: "8-bit Adam",
+    Optimizer.PAGED_ADAMW: "paged Adam",
+    Optimizer.PAGED_ADAMW_8BIT: "paged 8-bit Adam",
 }
 
 #: What stands for adapters.

@@ -12,7 +12,7 @@ from ..model import Activation, Norm, QkNorm
 from ..pipeline import Schedule
 from ..records import dataclass
 from ..sharding import FsdpUnits, Prefetch, ReduceDtype, Way
-from ..switches import Attention, Fusion, Loss, Optimizer, OptimizerKernel
+from ..switches import Attention, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from ..tuning import Adapter, Dtype, Targets
 from .answer import WAYS
 
@@ -540,6 +540,8 @@ _GENERAL: tuple[Field, ...] = (
                 Optimizer.ADAFACTOR_HF: "Adafactor (transformers)",
                 Optimizer.MUON: "Muon",
                 Optimizer.ADAMW_8BIT: "8-bit AdamW",
+                Optimizer.PAGED_ADAMW: "Paged AdamW",
+                Optimizer.PAGED_ADAMW_8BIT: "Paged 8-bit AdamW",
             },
         ),
     ),
@@ -593,6 +595,33 @@ _GENERAL: tuple[Field, ...] = (
         Place.IMPLEMENTATION,
         "Where it drops values it keeps a mask of one byte for each. Not for the textbook.",
         lambda: {"": (("", "Its own"), ("true", "On"), ("false", "Off"))},
+    ),
+)
+
+#: What makes room on the GPU at the cost of time.
+_ROOM: tuple[Field, ...] = (
+    _flag(
+        "optimizer_in_backward",
+        "Optimizer in backward",
+        Place.IMPLEMENTATION,
+        "Each weight is updated as soon as its gradient is there, which then goes: never are two "
+        "layers' gradients held. Not with clipping or several micro-batches; not for the textbook.",
+    ),
+    _choice(
+        "offload",
+        "Kept on the CPU",
+        Place.IMPLEMENTATION,
+        "What waits in the CPU's memory from the forward to the backward pass: nothing, each "
+        "recomputed layer's input (transformers, Unsloth), or all that is saved (PyTorch's "
+        "save_on_cpu; copies of the weights too). Not for the textbook.",
+        _switch(
+            Offload,
+            {
+                Offload.NONE: "Nothing",
+                Offload.CHECKPOINTS: "Layers' inputs",
+                Offload.SAVED: "All that is saved",
+            },
+        ),
     ),
 )
 
@@ -652,7 +681,7 @@ TUNING: tuple[Field, ...] = (
     ),
 )
 #: Every control, in the order of its place.
-FIELDS = (*_GENERAL, *TUNING)
+FIELDS = (*_GENERAL, *_ROOM, *TUNING)
 
 BY_NAME: Mapping[str, Field] = {field.name: field for field in FIELDS}
 

@@ -1,4 +1,4 @@
-"""Steps with adapters against PyTorch, PEFT and bitsandbytes, traced on fake tensors."""
+"""Steps of fine-tuning against PyTorch, PEFT and bitsandbytes, traced on fake tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from training_memory.estimate import estimate
 from training_memory.recorded_step import trained_parameters
 from training_memory.run import Run
 
-STEPS = rows_of("adapter-steps.csv")
+STEPS = rows_of("tuning-steps.csv")
+ADAPTERS = (
+    "adapter",
+    "adapter_rank",
+    "adapter_targets",
+    "adapter_dtype",
+    "adapter_dropout",
+    "frozen_dtype",
+)
 PHASES = ("forward", "backward", "clip", "step")
 
 
@@ -31,18 +39,17 @@ def asked(row: dict[str, str]) -> dict[str, object]:
         "optimizer_kernel": OPTIMIZERS[row["optimizer"]][1],
         "clip": row["clip"],
         "hold_logits": row["hold_logits"],
-        "adapter": row["adapter"],
-        "adapter_rank": row["adapter_rank"],
-        "adapter_targets": row["adapter_targets"],
-        "adapter_dtype": row["adapter_dtype"],
-        "adapter_dropout": row["adapter_dropout"],
-        "frozen_dtype": row["frozen_dtype"],
+        "optimizer_in_backward": row["in_backward"],
+        "offload": row["offload"],
+        **({} if row["adapter"] == "none" else {name: row[name] for name in ADAPTERS}),
     }
 
 
 def test_the_rows_are_many_and_of_many_kinds():
-    assert len(STEPS) >= 60
-    assert {row["adapter"] for row in STEPS} == {"lora", "qlora"}
+    assert len(STEPS) >= 100
+    assert {row["adapter"] for row in STEPS} == {"none", "lora", "qlora"}
+    assert {row["offload"] for row in STEPS} == {"none", "checkpoints", "saved"}
+    assert sum(row["in_backward"] == "yes" for row in STEPS) >= 10
     assert len({row["model"] for row in STEPS}) >= 9
     assert {row["recompute"] for row in STEPS} == {"none", "full", "selective", "matmuls"}
 

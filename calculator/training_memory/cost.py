@@ -15,8 +15,11 @@ can take: a real one is longer. Everything is said with its source:
 - ZeRO: gradients scattered and weights gathered, with stage 3 weights twice a pass (Rajbhandari et
   al. 2019, arXiv:1910.02054, section 7); stages 2 and 3 do so for every micro-batch. What is
   scattered goes on beside the backward pass, what stage 3 gathers beside both;
-- pipelines: one forward, one backward; p - 1 of m + p - 1 turns are waited (Narayanan et al. 2021,
-  arXiv:2104.04473, section 2.2). The slowest stage sets the pace.
+- pipelines: one forward, one backward; p - 1 of m + p - 1 turns are waited, and fewer with several
+  parts of the model on a stage (Narayanan et al. 2021, arXiv:2104.04473, section 2.2). The slowest
+  stage sets the pace;
+- GPUs that share a sequence pass keys and values around beside their attention, and those that
+  share experts wait for tokens to be sent there and back.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from .gpus import Rates
 from .implementations import Implementation
 from .layouts import layout_of, trained
 from .model import Model
+from .pipeline import Schedule
 from .rank import Rank, ranks
 from .records import dataclass
 from .run import Run
@@ -92,7 +96,8 @@ def cost(run: Run) -> Cost:
     rates = rates_of(run)
     flops, again = _step_flops(run)
     times = [_time(run, rank, rates) for rank in ranks(run)]
-    turns = run.micro_batches + run.layout.pipeline - 1
+    slices, waited = _slices(run), run.layout.pipeline - 1
+    turns = run.micro_batches * slices + waited
     pass_seconds = max(time.pass_seconds for time in times)
     return Cost(
         tokens=global_batch(run) * run.sequence,
@@ -101,9 +106,20 @@ def cost(run: Run) -> Cost:
         again_flops=again,
         sent_bytes=max(time.sent_bytes for time in times),
         turns=turns,
-        waited=run.layout.pipeline - 1,
-        seconds=turns * pass_seconds + max(time.after_seconds for time in times),
+        waited=waited,
+        seconds=turns * pass_seconds / slices + max(time.after_seconds for time in times),
     )
+
+
+def _slices(run: Run) -> int:
+    """Into how many turns a micro-batch's passes on a stage are cut, and waiting with them.
+
+    A turn for each part of an interleaved model (Narayanan et al., section 2.2.2); with ZB-H1 a
+    third of 1F1B's waiting is left (Qi et al. 2023, arXiv:2401.10241, section 3).
+    """
+    if run.layout.schedule is Schedule.ZERO_BUBBLE:
+        return 3
+    return run.layout.interleave
 
 
 def rates_of(run: Run) -> Rates:
@@ -182,7 +198,7 @@ def _time(run: Run, rank: Rank, rates: Rates) -> _Time:
     within = _within_a_pass(run, rank)
     data = _between_replicas(run, rank)
     sent = sum(size for size, _ in within) * batches
-    fabric = rates.network_bytes if layout.tensor * layout.data > MACHINE else rates.link_bytes
+    fabric = _speed(rates, layout.tensor * layout.replicas)
     seconds = sum(size / _speed(rates, span) for size, span in within)
     # Two thirds of a pass are backward, and what replicas send meanwhile costs no time.
     each, beside = data.each / fabric, compute if layout.zero == 3 else compute * 2 / 3
@@ -204,14 +220,15 @@ def _compute_seconds(run: Run, rank: Rank, rates: Rates) -> float:
         flops += passes * head + again_head
     tokens = run.sequence * run.micro_batch
     rate = rates.fp32_flops if run.recipe.precision == "fp32" else rates.flops
-    return flops * tokens / run.layout.tensor / (rate * ACHIEVED)
+    return flops * tokens / (run.layout.tensor * run.layout.context) / (rate * ACHIEVED)
 
 
 def _within_a_pass(run: Run, rank: Rank) -> list[tuple[int, int]]:
     """What a GPU sends within its replica in a micro-batch: bytes, and the GPUs of the group."""
     layout = run.layout
     item_bytes = 4 if run.recipe.precision == "fp32" else 2
-    layer_input = run.sequence * run.micro_batch * run.model.hidden * item_bytes
+    tokens = run.sequence * run.micro_batch // layout.context
+    layer_input = tokens * run.model.hidden * item_bytes
     sent = []
     if layout.tensor > 1:
         sums = 6 if run.recompute is Recompute.FULL else 4
@@ -220,7 +237,13 @@ def _within_a_pass(run: Run, rank: Rank) -> list[tuple[int, int]]:
     if layout.pipeline > 1:
         boundary = layer_input // layout.tensor if layout.sequence_parallel else layer_input
         ways = 1 if rank.stage == 0 or rank.is_last else 2
-        sent.append((ways * boundary, layout.gpus))
+        sent.append((ways * boundary * layout.interleave, layout.gpus))
+    if layout.expert > 1:
+        # To the experts and back, forward and backward; each GPU's own tokens stay.
+        each = run.model.experts_per_token * layer_input * (layout.expert - 1) // layout.expert
+        expert_layers = rank.layers * dict(run.model.layer_kinds).get("expert", 0)
+        routed = 4 * each * expert_layers // run.model.layers
+        sent.append((routed, layout.tensor * layout.replicas))
     return sent
 
 
@@ -234,9 +257,10 @@ class _Traffic:
 
 
 def _between_replicas(run: Run, rank: Rank) -> _Traffic:
-    replicas, zero = run.layout.data, run.layout.zero
+    replicas, zero = run.layout.replicas, run.layout.zero
     if replicas == 1:
         return _Traffic()
+    keys = _keys_and_values(run, rank)
     weights_item, gradients_item = _items(run)
     parameters = rank.parameters
     if not run.tuning.trains_all:
@@ -245,12 +269,27 @@ def _between_replicas(run: Run, rank: Rank) -> _Traffic:
     weights = rank.parameters * weights_item * (replicas - 1) // replicas
     if zero == 3:
         gathers = 2 if run.sharding.reshard_after_forward else 1
-        return _Traffic(each=gathers * weights + gradients)
+        return _Traffic(each=gathers * weights + gradients + keys)
     if zero == 2:
-        return _Traffic(each=gradients, after=weights)
+        return _Traffic(each=gradients + keys, after=weights)
     if zero == 1:
-        return _Traffic(last=gradients, after=weights)
-    return _Traffic(last=2 * gradients)
+        return _Traffic(each=keys, last=gradients, after=weights)
+    return _Traffic(each=keys, last=2 * gradients)
+
+
+def _keys_and_values(run: Run, rank: Rank) -> int:
+    """What GPUs that share a sequence pass around in a micro-batch, beside their attention.
+
+    Keys and values forward, and backward these and their gradients (Liu et al. 2023, Ring
+    Attention, arXiv:2310.01889, section 3).
+    """
+    context = run.layout.context
+    if context == 1:
+        return 0
+    item_bytes = 4 if run.recipe.precision == "fp32" else 2
+    tokens = run.sequence * run.micro_batch // context
+    each = 2 * run.model.kv_width * tokens * item_bytes // run.layout.tensor
+    return 3 * (context - 1) * each * rank.layers
 
 
 def _items(run: Run) -> tuple[int, int]:

@@ -68,7 +68,7 @@ def curves(run: Run) -> tuple[Curve, ...]:
 
 def along_sequence(run: Run) -> Curve:
     """The peak against the tokens of a sequence."""
-    unit = run.layout.tensor if run.layout.sequence_parallel else 1
+    unit = run.layout.token_multiple
     most = min(MOST, run.model.positions or MOST)
     last = longest_sequence(run) if run.gpu else None
     values = _values(run.sequence, last, unit, most)

@@ -12,9 +12,9 @@ from .cost import Cost, cost, global_batch
 from .errors import InputErrors
 from .estimate import Estimate, peak_bytes
 from .implementations import Implementation
-from .largest import fits as holds
 from .largest import largest_micro_batch, longest_sequence
 from .moves import price, single, words
+from .need import Fits, at_a_glance
 from .plans import Plan, Progress, fewest, search
 from .records import dataclass
 from .run import Run
@@ -27,7 +27,8 @@ class Change:
     ``title`` names it in plain words and ``price`` what it is paid with beyond ``cost``, which is
     the changed run's; ``fields`` are the run's JSON fields to set. ``peak_bytes`` is the worst
     GPU's peak after it, ``saved_bytes`` what that is less than before, and ``fits`` whether the
-    run's GPU then holds it (None: no GPU named). ``slower_percent`` is by how much fewer tokens a
+    run's GPU then holds it (None: no GPU named), ``tight`` whether an allocator may need more than
+    there is (:mod:`.need`). ``slower_percent`` is by how much fewer tokens a
     GPU then trains on in the same time; ``same_gpus`` and ``same_training`` say whether it runs on
     as many GPUs, and trains with the same sequences, batch and optimizer.
     """
@@ -38,6 +39,7 @@ class Change:
     peak_bytes: int
     saved_bytes: int
     fits: bool | None
+    tight: bool
     cost: Cost
     slower_percent: float
     same_gpus: bool
@@ -52,6 +54,7 @@ class Change:
             "peak_bytes": self.peak_bytes,
             "saved_bytes": self.saved_bytes,
             "fits": self.fits,
+            "tight": self.tight,
             "slower_percent": round(self.slower_percent, 2),
             "same_gpus": self.same_gpus,
             "same_training": self.same_training,
@@ -62,18 +65,19 @@ class Change:
 def changes(before: Estimate) -> tuple[Change, ...]:
     """Every single change that saves anything, best first.
 
-    First come those that are enough alone, the ones that change least about the training before
-    the others, and the quickest first; then the rest, the largest saving first. Nothing is listed
-    that :func:`estimate` refuses, such as tensor parallelism over more GPUs than the model has
-    heads.
+    First come those that are enough alone, tight ones last, the ones that change least about the
+    training before the others, and the quickest first; then the rest, the largest saving first.
+    Nothing is listed that :func:`estimate` refuses, such as tensor parallelism over more GPUs than
+    the model has heads.
     """
     return tuple(sorted(_changes(before), key=_order))
 
 
-def _order(change: Change) -> tuple[bool, bool, bool, float, int]:
+def _order(change: Change) -> tuple[bool, bool, bool, bool, float, int]:
     enough = change.fits is True
     return (
         not enough,
+        change.tight,
         enough and not change.same_training,
         enough and not change.same_gpus,
         round(change.slower_percent, 3) if enough else 0,
@@ -100,7 +104,8 @@ def _changes(before: Estimate) -> Iterator[Change]:
             fields={name: value for name, value in fields.items() if value != request[name]},
             peak_bytes=peak,
             saved_bytes=saved,
-            fits=holds(after) if after.gpu else None,
+            fits=None if after.gpu is None else peak <= after.gpu.memory_bytes,
+            tight=after.gpu is not None and at_a_glance(after, peak) is Fits.TIGHT,
             cost=new,
             slower_percent=_slower(old, new),
             same_gpus=new.gpus == old.gpus,
@@ -208,13 +213,12 @@ class Fit:
 
     def to_json(self) -> dict[str, object]:
         """The answer as plain values."""
-        room = self.before.room_bytes
         return {
             "run": self.before.run.to_json(),
             "peak_bytes": self.before.worst.peak_bytes,
             "capacity_bytes": self.before.capacity_bytes,
-            "room_bytes": room,
-            "fits": None if room is None else room >= 0,
+            "room_bytes": self.before.room_bytes,
+            "fits": str(self.before.fits),
             "cost": self.cost.to_json(),
             "changes": [change.to_json() for change in self.changes],
             **self.found.to_json(),

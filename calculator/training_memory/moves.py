@@ -277,6 +277,10 @@ def _over_more_gpus(run: Run) -> Iterator[Fields]:
             yield {"tensor": degree}
             if not layout.sequence_parallel:
                 yield {"tensor": degree, "sequence_parallel": True}
+        if degree > layout.context:
+            yield {"context": degree}
+        if run.model.experts and degree > layout.expert and layout.gpus % degree == 0:
+            yield {"expert": degree, "expert_tensor": 1}
         if degree > layout.pipeline:
             # With fewer micro-batches than stages most GPUs would wait most of the time, and the
             # first would hold less than it does in any pipeline that is worth having.
@@ -360,6 +364,20 @@ def _split_words(before: Run, after: Run) -> Iterator[str]:
         yield "No sequence parallelism"
     if new.pipeline != old.pipeline:
         yield "No pipeline" if new.pipeline == 1 else f"{new.pipeline:,} pipeline stages"
+    yield from _more_split_words(before, after)
+
+
+def _more_split_words(before: Run, after: Run) -> Iterator[str]:
+    old, new = before.layout, after.layout
+    if new.interleave != old.interleave:
+        parts = f"{new.interleave} parts of the model on a stage, taking turns"
+        yield parts if new.interleave > 1 else "One part of the model on a stage"
+    if new.context != old.context:
+        shared = f"Context parallelism: {new.context:,} GPUs share a sequence"
+        yield shared if new.context > 1 else "No context parallelism"
+    if new.expert != old.expert:
+        own = f"Expert parallelism over {new.expert:,} GPUs"
+        yield own if new.expert > 1 else "No expert parallelism"
 
 
 def _price(before: Run, after: Run) -> Iterator[str]:

@@ -14,9 +14,10 @@ from .cost import Cost, cost
 from .errors import InputErrors
 from .estimate import peak_bytes
 from .implementations import Implementation
-from .largest import fits
 from .moves import in_plans
+from .need import Fits, at_a_glance
 from .rank import ranks
+from .recorded_step import held_rows
 from .records import dataclass
 from .run import Run
 from .splits import in_fsdp2, splits
@@ -30,12 +31,17 @@ _MACHINE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A run that fits: ``fields`` are what is different from the run asked about."""
+    """A run that fits: ``fields`` are what is different from the run asked about.
+
+    ``fits`` is yes, or tight where no plan surely fits: by the published share of what an allocator
+    reserves (:mod:`.need`).
+    """
 
     run: Run
     fields: Mapping[str, object]
     peak_bytes: int
     cost: Cost
+    fits: Fits
 
     def to_json(self) -> dict[str, object]:
         """The plan as plain values."""
@@ -43,6 +49,7 @@ class Plan:
             "fields": dict(self.fields),
             "run": self.run.to_json(),
             "peak_bytes": self.peak_bytes,
+            "fits": str(self.fits),
             "cost": self.cost.to_json(),
         }
 
@@ -61,12 +68,13 @@ class Progress:
 def search(run: Run, *, gpus: int, batch: int) -> Iterator[Progress]:
     """Look for the cheapest plan of ``run`` on ``gpus`` GPUs with ``batch`` sequences a step.
 
-    The last progress is ``done`` and has the plan; None of it fits if it has none. The run must
-    name a GPU. Of equally quick plans the one that changes least comes first.
+    The last progress is ``done`` and has the plan, or none if nothing fits. The run must name a
+    GPU. Of equally quick plans the one that changes least comes first, and one that surely fits
+    before any that is tight.
     """
     assert run.gpu is not None
-    capacity = run.gpu.memory_bytes
     priced: list[_Priced] = []
+    tight: Plan | None = None
     for candidate in _candidates(run, gpus=gpus, batch=batch):
         priced.append(candidate)
         if len(priced) % _TOLD == 0:
@@ -75,13 +83,27 @@ def search(run: Run, *, gpus: int, batch: int) -> Iterator[Progress]:
     for index, one in enumerate(priced):
         if index % _TOLD == 0:
             yield Progress(priced=len(priced), estimated=index, of=len(priced))
-        if floor_bytes(one.run) <= capacity and (peak := peak_bytes(one.run)) <= capacity:
-            plan = Plan(run=one.run, fields=one.fields, peak_bytes=peak, cost=one.cost)
-            yield Progress(
-                priced=len(priced), estimated=index + 1, of=len(priced), plan=plan, done=True
-            )
-            return
-    yield Progress(priced=len(priced), estimated=len(priced), of=len(priced), done=True)
+        verdict, peak = _fits(one.run)
+        if verdict is Fits.NO or (verdict is Fits.TIGHT and tight is not None):
+            continue
+        plan = Plan(run=one.run, fields=one.fields, peak_bytes=peak, cost=one.cost, fits=verdict)
+        if verdict is Fits.TIGHT:
+            tight = plan
+            continue
+        yield Progress(
+            priced=len(priced), estimated=index + 1, of=len(priced), plan=plan, done=True
+        )
+        return
+    yield Progress(priced=len(priced), estimated=len(priced), of=len(priced), plan=tight, done=True)
+
+
+def _fits(run: Run) -> tuple[Fits, int]:
+    """Whether a run fits its GPU, and its peak in bytes; 0 where that need not be known."""
+    assert run.gpu is not None
+    if floor_bytes(run) > run.gpu.memory_bytes:
+        return Fits.NO, 0
+    peak = peak_bytes(run)
+    return at_a_glance(run, peak), peak
 
 
 def cheapest(run: Run, *, gpus: int, batch: int) -> Plan | None:
@@ -120,14 +142,17 @@ def every(run: Run, *, gpus: int, batch: int) -> Iterator[tuple[Run, Mapping[str
 
 
 def floor_bytes(run: Run) -> int:
-    """Less than which no step of ``run`` can take: all its states; 0 where not known.
+    """Less than which no step of ``run`` can take; 0 where not known.
 
-    They are there together as the optimizer steps. Much faster to know than the peak, and enough to
-    rule most plans out on few GPUs.
+    In the textbook all its states, which are there together as the optimizer steps, in a recorded
+    step what stays from one to the next. Much faster to know than the peak, and enough to rule most
+    plans out on few GPUs.
     """
-    if run.implementation is not Implementation.PAPER:
-        return 0
-    return max(sum(size for _, size in states(run, rank)) for rank in ranks(run))
+    if run.implementation is Implementation.PAPER:
+        return max(sum(size for _, size in states(run, rank)) for rank in ranks(run))
+    if run.implementation in (Implementation.HUGGINGFACE, Implementation.TORCHTITAN):
+        return sum(row.bytes for row in held_rows(run))
+    return 0
 
 
 def fewest_gpus(run: Run, *, batch: int | None = None) -> int | None:
@@ -145,7 +170,7 @@ class Fewest:
 
 
 def fewest(run: Run, *, batch: int | None = None) -> Iterator[Fewest]:
-    """Look for the smallest number of GPUs on which a plan fits: up to 8, then by eights.
+    """Look for the smallest number of GPUs on which a plan surely fits: up to 8, then by eights.
 
     ``batch`` sequences a step; None is one for every GPU. The last one told has the number, or None
     if no number that is tried is enough. The run must name a GPU.
@@ -194,7 +219,7 @@ def _ever_fits(run: Run, batch: int | None) -> bool:
         split = {"tensor": tensor, "pipeline": pipeline}
         for together in (True, False) if tensor > 1 else (False,):
             wanted = request | split | {"sequence_parallel": together}
-            if any(fits(one) for one, _ in _moved(run, wanted)):
+            if any(_fits(one)[0] is Fits.YES for one, _ in _moved(run, wanted)):
                 return True
     return False
 
@@ -219,7 +244,6 @@ _MOST_REPLICAS = 8192
 def _any_fits(run: Run, *, gpus: int, batch: int) -> Iterator[bool]:
     """True once a plan fits; before, False every now and then, for others to have their turn."""
     assert run.gpu is not None
-    capacity = run.gpu.memory_bytes
     found = []
     for one, _ in every(run, gpus=gpus, batch=batch):
         found.append(one)
@@ -227,7 +251,7 @@ def _any_fits(run: Run, *, gpus: int, batch: int) -> Iterator[bool]:
             yield False
     # Whatever costs most usually needs least, and is the last of the moves.
     for index, one in enumerate(reversed(found)):
-        if floor_bytes(one) <= capacity and peak_bytes(one) <= capacity:
+        if _fits(one)[0] is Fits.YES:
             yield True
             return
         if index % _TOLD == 0:

@@ -88,6 +88,10 @@ def _huggingface(changed: set[str], run: Run) -> _Lines:
         )
     if "pipeline" in changed and layout.pipeline > 1:
         yield _Lacks("pipeline stages: the Trainer has none")
+    if "context" in changed and layout.context > 1:
+        yield f"parallelism_config=ParallelismConfig(cp_size={layout.context}),"
+    if "expert" in changed and layout.expert > 1:
+        yield _Lacks("expert parallelism: it comes with the model's plan, if at all")
     yield from _huggingface_switches(changed, run)
     yield from _huggingface_room(changed, run)
 
@@ -199,6 +203,10 @@ def _deepspeed(changed: set[str], run: Run) -> _Lines:
         yield _Lacks("sequence parallelism beside tensor parallelism")
     if "pipeline" in changed and layout.pipeline > 1:
         yield f"PipelineModule(layers=…, num_stages={layout.pipeline})  # in code"
+    if changed & {"context", "interleave"}:
+        yield _Lacks("sharing a sequence or parts of a stage in this way; it has Ulysses' way")
+    if "expert" in changed and layout.expert > 1:
+        yield f"deepspeed.moe.layer.MoE(…, ep_size={layout.expert})  # in code"
     if changed & {"attention", "loss", "hold_logits", "sequence", "mlp", "norm_kernel"}:
         yield _Lacks("attention, loss, kernels and sequence length: the model's and the data's")
     if "optimizer_kernel" in changed and run.switches.optimizer_kernel is OptimizerKernel.FUSED:
@@ -262,17 +270,25 @@ def _torchtitan_parallelism(changed: set[str], run: Run) -> _Lines:
         lines.append(f"tensor_parallel_degree = {layout.tensor}")
         if layout.tensor > 1 and not layout.sequence_parallel:
             lines.append(_Lacks("tensor parallelism alone: it splits the tokens as well"))
-    if changed & {"pipeline", "micro_batch"} and layout.pipeline > 1:
+    if changed & {"pipeline", "micro_batch", "interleave"} and layout.pipeline > 1:
         lines += [
             f"pipeline_parallel_degree = {layout.pipeline}",
-            'pipeline_parallel_schedule = "1F1B"',
+            f'pipeline_parallel_schedule = "{_torchtitan_schedule(run)}"',
             f"pipeline_parallel_microbatch_size = {run.micro_batch}",
         ]
     elif "pipeline" in changed:
         lines.append("pipeline_parallel_degree = 1")
+    if "context" in changed:
+        lines.append(f"context_parallel_degree = {layout.context}")
+    if "expert" in changed:
+        lines.append(f"expert_parallel_degree = {layout.expert}")
     if any(isinstance(line, str) for line in lines):
         yield "[parallelism]"
     yield from lines
+
+
+def _torchtitan_schedule(run: Run) -> str:
+    return "Interleaved1F1B" if run.layout.interleave > 1 else "1F1B"
 
 
 def _torchtitan_recompute(recompute: Recompute) -> _Lines:
@@ -304,6 +320,13 @@ def _megatron(changed: set[str], run: Run) -> _Lines:
         yield "--sequence-parallel" if layout.sequence_parallel else "# without --sequence-parallel"
     if "pipeline" in changed:
         yield f"--pipeline-model-parallel-size {layout.pipeline}"
+    if "interleave" in changed and layout.interleave > 1:
+        yield f"--num-virtual-stages-per-pipeline-rank {layout.interleave}"
+    if "context" in changed:
+        yield f"--context-parallel-size {layout.context}"
+    if "expert" in changed:
+        yield f"--expert-model-parallel-size {layout.expert}"
+        yield f"--expert-tensor-parallel-size {layout.expert_tensor}"
     if "zero" in changed:
         yield from _megatron_zero(layout.zero)
     if "attention" in changed:

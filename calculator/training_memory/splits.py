@@ -8,16 +8,11 @@ from .cost import MACHINE
 from .implementations import Implementation
 from .run import Run
 
-#: Fields of a run that a split sets.
-FIELDS = (
-    "data",
-    "zero",
-    "tensor",
-    "sequence_parallel",
-    "pipeline",
-    "micro_batch",
-    "micro_batches",
-)
+#: A shorter sequence is not shared among GPUs: there are simpler ways to make it fit.
+SHARED_FROM = 16_384
+#: Degrees in which GPUs share a sequence, and parts of a model on a stage, that are tried.
+CONTEXTS = (1, 2, 4, 8)
+PARTS = (1, 2)
 
 
 def splits(run: Run, *, gpus: int, batch: int) -> Iterator[Mapping[str, object]]:
@@ -26,31 +21,49 @@ def splits(run: Run, *, gpus: int, batch: int) -> Iterator[Mapping[str, object]]
     Tensor parallelism stays within a machine, and all else is tried: what the run or its
     implementation cannot do, :meth:`.run.Run.from_json` refuses.
     """
+    for degrees in _degrees(run, gpus):
+        data = degrees["data"]
+        if batch % data:
+            continue
+        for fields in _within(run, degrees):
+            for micro_batch in divisors(batch // data):
+                yield {
+                    **degrees,
+                    "micro_batch": micro_batch,
+                    "micro_batches": batch // data // micro_batch,
+                    # How stages are cut is the run's own only while there are as many.
+                    **({} if degrees["pipeline"] == run.layout.pipeline else _EVEN),
+                    **fields,
+                }
+
+
+_EVEN: Mapping[str, object] = {"layers_per_stage": None}
+
+
+def _degrees(run: Run, gpus: int) -> Iterator[dict[str, int]]:
+    """Every way to multiply degrees to so many GPUs."""
+    long = run.sequence >= SHARED_FROM or run.layout.context > 1
     for tensor in divisors(gpus):
         if tensor > MACHINE:
-            break
-        for pipeline in divisors(gpus // tensor):
-            if pipeline > run.model.layers:
-                break
-            data = gpus // tensor // pipeline
-            if batch % data:
-                continue
-            for fields in _within(run, tensor, pipeline, data):
-                for micro_batch in divisors(batch // data):
-                    yield {
-                        "data": data,
-                        "tensor": tensor,
-                        "pipeline": pipeline,
-                        "micro_batch": micro_batch,
-                        "micro_batches": batch // data // micro_batch,
-                        **fields,
-                    }
+            return
+        for context in CONTEXTS if long else (1,):
+            rest, uneven = divmod(gpus, tensor * context)
+            for pipeline in () if uneven else divisors(rest):
+                if pipeline > run.model.layers:
+                    break
+                yield {
+                    "tensor": tensor,
+                    "context": context,
+                    "pipeline": pipeline,
+                    "data": rest // pipeline,
+                }
 
 
-def _within(run: Run, tensor: int, pipeline: int, data: int) -> Iterator[dict[str, object]]:
-    """The stages of ZeRO over the replicas, tokens split between tensor-parallel GPUs or not."""
+def _within(run: Run, degrees: Mapping[str, int]) -> Iterator[dict[str, object]]:
+    """Everything about a split but its degrees."""
+    tensor, pipeline = degrees["tensor"], degrees["pipeline"]
     stages: tuple[int, ...] = (0, 1, 2, 3)
-    if data == 1:
+    if degrees["data"] * degrees["context"] == 1:
         stages = stages[:1]
     elif pipeline > 1 and run.implementation is not Implementation.TORCHTITAN:
         # Megatron's distributed optimizer is stage 1, and DeepSpeed's pipeline takes no more
@@ -58,8 +71,28 @@ def _within(run: Run, tensor: int, pipeline: int, data: int) -> Iterator[dict[st
         stages = stages[:2]
     for zero in stages:
         for sequence_parallel in (False, True) if tensor > 1 else (False,):
-            split: dict[str, object] = {"zero": zero, "sequence_parallel": sequence_parallel}
-            yield from _sharded(run, split) if zero == 3 else (split,)
+            for more in _turns_and_experts(run, degrees):
+                split: dict[str, object] = {
+                    "zero": zero,
+                    "sequence_parallel": sequence_parallel,
+                    **more,
+                }
+                yield from _sharded(run, split) if zero == 3 else (split,)
+
+
+def _turns_and_experts(run: Run, degrees: Mapping[str, int]) -> Iterator[dict[str, object]]:
+    """Parts of the model on a stage, and GPUs that each hold experts of their own."""
+    stage = degrees["data"] * degrees["context"] * degrees["tensor"]
+    possible = [one for one in divisors(run.model.experts or 1) if not stage % one]
+    # All GPUs that can have experts of their own, none, or as many as the run says.
+    experts = sorted({1, possible[-1], *({run.layout.expert} & {*possible})})
+    for parts in PARTS if degrees["pipeline"] > 1 else (1,):
+        for expert in experts:
+            split: dict[str, object] = {"interleave": parts, "schedule": None}
+            if run.model.experts:
+                # Experts are whole where there are enough of them to go round.
+                split |= {"expert": expert, "expert_tensor": 1 if expert > 1 else None}
+            yield split
 
 
 def _sharded(run: Run, split: dict[str, object]) -> Iterator[dict[str, object]]:

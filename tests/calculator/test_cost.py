@@ -89,3 +89,32 @@ def test_for_any_run(request_json: dict[str, object]) -> None:
     rates = (run.gpu.rates if run.gpu else None) or gpus.get(gpus.DEFAULT).rates
     assert rates
     assert found.flops / found.seconds <= rates.flops * found.gpus
+
+
+def test_parts_of_a_model_on_a_stage_wait_less() -> None:
+    """Narayanan et al., section 2.2.2: with v parts (p - 1)/(v·m) is waited."""
+    common: dict[str, object] = {"model": "llama-7b", "pipeline": 8, "micro_batches": 32}
+    plain, cut = ask(**common), ask(**common, interleave=2)
+    assert cut.waited / (cut.turns - cut.waited) == 7 / 64
+    assert cut.seconds < plain.seconds
+    assert cut.sent_bytes > plain.sent_bytes
+
+
+def test_adapters_have_no_gradients_of_frozen_weights() -> None:
+    """Forward and one product backward, 4·N, where every weight trained takes 6·N."""
+    common: dict[str, object] = {
+        "model": "llama-3-8b",
+        "sequence": 512,
+        "implementation": "huggingface",
+        "recipe": "autocast-adam",
+    }
+    full, lora = ask(**common), ask(**common, adapter="lora")
+    attention = 12 * 32 * 4096 * 512 * 512
+    assert (lora.flops - attention) * 3 == (full.flops - attention) * 2
+
+
+def test_gpus_that_share_a_sequence_share_its_arithmetic() -> None:
+    long: dict[str, object] = {"model": "llama-3-8b", "sequence": 131_072}
+    alone, shared = ask(**long), ask(**long, context=8)
+    assert shared.flops == alone.flops
+    assert alone.seconds / 8 <= shared.seconds < alone.seconds / 4

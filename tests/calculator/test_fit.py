@@ -10,6 +10,7 @@ from strategies import requests
 from training_memory.cost import cost
 from training_memory.estimate import Estimate, estimate
 from training_memory.fit import Change, Fit, batch_for, changes, fitting, trains_the_same
+from training_memory.need import Fits
 from training_memory.run import Run
 
 
@@ -28,6 +29,7 @@ def test_every_change_is_possible_and_saves_what_it_says(request_json: dict[str,
         assert after.worst.peak_bytes == change.peak_bytes
         assert before.worst.peak_bytes - change.peak_bytes == change.saved_bytes > 0
         assert change.fits == (None if after.room_bytes is None else after.room_bytes >= 0)
+        assert change.tight == (after.fits is Fits.TIGHT)
         assert change.cost == cost(after.run)
         each = change.cost.tokens_per_second / change.cost.gpus
         before_each = old.tokens_per_second / old.gpus
@@ -42,9 +44,11 @@ def test_every_change_is_possible_and_saves_what_it_says(request_json: dict[str,
 
 def _in_order(found: tuple[Change, ...]) -> None:
     """Those that are enough first, what changes least and is quickest before the others."""
-    enough = [change for change in found if change.fits]
+    fitting_ = [change for change in found if change.fits]
+    enough = [change for change in fitting_ if not change.tight]
+    assert fitting_[: len(enough)] == enough
     rest = [change for change in found if not change.fits]
-    assert found == (*enough, *rest)
+    assert found == (*fitting_, *rest)
     assert [change.saved_bytes for change in rest] == sorted(
         (change.saved_bytes for change in rest), reverse=True
     )
@@ -87,7 +91,8 @@ def test_more_replicas_share_out_a_steps_sequences() -> None:
 
 
 def test_what_is_in_use_is_not_proposed_again() -> None:
-    run = ask(recompute="full", data=8, zero=3, tensor=8, sequence_parallel=True, pipeline=8)
+    degrees = {"data": 8, "zero": 3, "tensor": 8, "context": 8, "pipeline": 8}
+    run = ask(recompute="full", sequence_parallel=True, **degrees)
     assert [change.title for change in changes(run)] == ["Sequence length 2,048 instead of 4,096"]
 
 
@@ -126,7 +131,7 @@ def test_the_whole_answer() -> None:
     longest = {**plans.plan.run.to_json(), "sequence": plans.longest}
     assert (ask(**longest).room_bytes or 0) >= 0
     plain = found.to_json()
-    assert plain["fits"] is False
+    assert plain["fits"] == "no"
     assert plain["gpus"] == plain["global_batch"] == 64
 
 

@@ -13,6 +13,7 @@ from training_memory.cost import cost, global_batch
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate, peak_bytes
 from training_memory.fit import trains_the_same
+from training_memory.need import Fits, at_a_glance
 from training_memory.plans import Plan, cheapest, every, fewest_gpus, floor_bytes, search
 from training_memory.run import Run
 from training_memory.splits import divisors, splits
@@ -53,13 +54,13 @@ def questions(draw: st.DrawFn) -> tuple[Run, int, int]:
 def test_a_plan_is_possible_fits_and_is_the_cheapest(question: tuple[Run, int, int]) -> None:
     run, gpus, batch = question
     plan = cheapest(run, gpus=gpus, batch=batch)
-    fitting = [
-        cost(one).seconds
-        for one, _ in every(run, gpus=gpus, batch=batch)
-        if (estimate(one).room_bytes or 0) >= 0
-    ]
+    fitting: dict[Fits, list[float]] = {fits: [] for fits in Fits}
+    for one, _ in every(run, gpus=gpus, batch=batch):
+        verdict = at_a_glance(one, estimate(one).worst.peak_bytes)
+        fitting[verdict].append(cost(one).seconds)
     if plan is None:
-        assert not fitting
+        assert not fitting[Fits.YES]
+        assert not fitting[Fits.TIGHT]
         return
     found = estimate(Run.from_json({**run.to_json(), **plan.fields}))
     assert found.run == plan.run
@@ -68,7 +69,8 @@ def test_a_plan_is_possible_fits_and_is_the_cheapest(question: tuple[Run, int, i
     assert found.room_bytes >= 0
     assert found.run.layout.gpus == gpus
     assert global_batch(found.run) == batch
-    assert plan.cost.seconds == pytest.approx(min(fitting), rel=1e-5)
+    assert plan.fits is (Fits.YES if fitting[Fits.YES] else Fits.TIGHT)
+    assert plan.cost.seconds == pytest.approx(min(fitting[plan.fits]), rel=1e-5)
 
 
 def test_of_equally_quick_plans_the_one_that_changes_least() -> None:
@@ -82,14 +84,27 @@ def test_of_equally_quick_plans_the_one_that_changes_least() -> None:
 def test_every_split_is_among_them(model: str, gpus: int, batch: int) -> None:
     """Held against all there could be, but for stages of ZeRO that pipelines do not go with."""
     run = ask(model=model, sequence=480)
-    found = {tuple(sorted(fields.items())) for fields in splits(run, gpus=gpus, batch=batch)}
+    names = (
+        "data",
+        "tensor",
+        "pipeline",
+        "zero",
+        "sequence_parallel",
+        "interleave",
+        "micro_batch",
+        "micro_batches",
+    )
+    found = {
+        tuple(sorted((name, fields[name]) for name in names))
+        for fields in splits(run, gpus=gpus, batch=batch)
+    }
     possible = set()
-    names = ("data", "tensor", "pipeline", "zero", "sequence_parallel", "micro_batch")
     degrees = range(1, gpus + 1)
-    everything = product(degrees, degrees, degrees, range(4), (False, True), range(1, batch + 1))
-    for values in everything:
-        fields: dict[str, object] = dict(zip(names, values, strict=True))
-        data, tensor, pipeline, zero, together, micro_batch = values
+    flags = (False, True)
+    batches = range(1, batch + 1)
+    for values in product(degrees, degrees, degrees, range(4), flags, (1, 2), batches):
+        fields: dict[str, object] = dict(zip(names[:-1], values, strict=True))
+        data, tensor, pipeline, zero, together, parts, micro_batch = values
         if data * tensor * pipeline != gpus or batch % (data * micro_batch):
             continue
         if zero and (data == 1 or (zero > 1 and pipeline > 1)):
@@ -98,7 +113,7 @@ def test_every_split_is_among_them(model: str, gpus: int, batch: int) -> None:
         try:
             Run.from_json({**run.to_json(), **fields})
         except InputErrors:
-            assert together or tensor > 1 or pipeline > 1
+            assert together or tensor > 1 or pipeline > 1 or parts > 1
             continue
         possible.add(tuple(sorted(fields.items())))
     assert possible <= found
@@ -129,7 +144,8 @@ def test_fewest_gpus(model: str, gpu: str) -> None:
     assert cheapest(run, gpus=found, batch=found) is not None
     for fewer in range(1, found):
         if fewer <= 8 or fewer % 8 == 0:
-            assert cheapest(run, gpus=fewer, batch=fewer) is None
+            plan = cheapest(run, gpus=fewer, batch=fewer)
+            assert plan is None or plan.fits is Fits.TIGHT
 
 
 def test_no_number_of_gpus_may_be_enough() -> None:

@@ -53,6 +53,8 @@ def _item(change: Change, *, binary: bool, usable: bool) -> str:
     saved = show_bytes(change.saved_bytes, binary=binary)
     left = show_bytes(change.peak_bytes, binary=binary)
     fits = ' <b class="tm-fits">fits</b>' if change.fits else ""
+    if change.tight:
+        fits += ", tight"
     use = f'aria-label="Apply: {escape(change.title)}"{"" if usable else " disabled"}'
     return (
         f'<li><span class="tm-change">{escape(change.title)} '

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..fit import Change, Fit, Found
 from ..moves import words
+from ..need import Fits
 from ..plans import Plan
 from ..spelling import spellings
 from ..units import show_bytes
@@ -40,7 +41,13 @@ def _verdict(fit: Fit, *, binary: bool) -> str:
     assert room is not None
     peak = show_bytes(fit.before.worst.peak_bytes, binary=binary)
     size = show_bytes(abs(room), binary=binary)
-    said = f"It fits, with {size} left" if room >= 0 else f"It does not fit: {size} too much"
+    said = {
+        Fits.YES: f"It fits, with {size} left",
+        Fits.TIGHT: f"It is tight: {size} are left, and what an allocator reserves may need more",
+        Fits.NO: f"It does not fit: {size} too much"
+        if room < 0
+        else "It does not fit with what an allocator and CUDA need beside it",
+    }[fit.before.fits or Fits.YES]
     return f"{described(run)} needs {peak} of a GPU ({run.gpu.name}). {said}."
 
 
@@ -65,7 +72,7 @@ def _row(change: Change, *, binary: bool) -> list[str]:
         change.title,
         show_bytes(change.saved_bytes, binary=binary),
         show_bytes(change.peak_bytes, binary=binary),
-        "fits" if change.fits else "",
+        "" if not change.fits else "fits, tight" if change.tight else "fits",
     ]
 
 
@@ -78,12 +85,17 @@ def _plan(fit: Fit, terminal: Terminal, *, binary: bool) -> list[str]:
         return terminal.prose(f"No plan fits {where}; {found.tried:,} were tried.")
     plan = found.plan
     lines = terminal.prose(
-        f"The cheapest plan that fits {where}, of {found.tried:,} (needs "
+        f"The cheapest plan that {_surely(plan)} {where}, of {found.tried:,} (needs "
         f"{show_bytes(plan.peak_bytes, binary=binary)}; {costs.of_plan(plan.cost, binary=binary)}):"
     )
     said = words(fit.before.run, plan.run) or ("The run as it is",)
     lines += [f"{_MARGIN}- {one}" for one in said]
     return [*lines, *_spelled(plan)]
+
+
+def _surely(plan: Plan) -> str:
+    """Tight: an allocator may need more than there is, if its luck is bad."""
+    return "fits" if plan.fits is Fits.YES else "fits, tightly,"
 
 
 def _spelled(plan: Plan) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..controls import address
 from ..fit import Found
 from ..moves import words
+from ..need import Fits
 from ..spelling import Spelling, spellings
 from ..units import show_bytes
 from . import costs
@@ -56,8 +57,10 @@ def _plan(answer: Found, *, binary: bool) -> str:
         else ""
     )
     spelled = "".join(_spelled(one) for one in spellings(plan.fields, plan.run))
+    tight = "" if plan.fits is Fits.YES else ", tight"
     return (
-        f'<p class="tm-heading">The cheapest of {answer.tried:,} on {gpus}, {batch} a step</p>'
+        f'<p class="tm-heading">The cheapest of {answer.tried:,} on {gpus}, {batch} a step'
+        f"{tight}</p>"
         f'<ul class="tm-plan-steps">{listed}</ul>'
         f'<p class="tm-caption">Needs {needs}; {escape(costs.of_plan(plan.cost, binary=binary))}. '
         "The time is the least that arithmetic and traffic allow; a real step takes longer.</p>"

@@ -76,8 +76,9 @@ def _fused(*fields: str) -> Callable[[Run], Iterator[Fields]]:
     """One kernel for a few operations that are several."""
 
     def options(run: Run) -> Iterator[Fields]:
-        has_switches = run.implementation is not Implementation.PAPER
-        if has_switches and all(
+        # Megatron's are fused as it is.
+        separate = (Implementation.HUGGINGFACE, Implementation.TORCHTITAN)
+        if run.implementation in separate and all(
             getattr(run.switches, field) is not Fusion.FUSED for field in fields
         ):
             yield dict.fromkeys(fields, str(Fusion.FUSED))
@@ -148,6 +149,7 @@ MOVES: tuple[Move, ...] = (
             Loss.FULL: "The loss of all tokens at once",
             Loss.CHUNKED: "The loss in chunks",
             Loss.FUSED_LINEAR: "The loss fused with the head",
+            Loss.FUSED: "The loss in one kernel",
         },
         price={Loss.FUSED_LINEAR: "a kernel for it, such as Liger's"},
     ),

@@ -14,6 +14,7 @@ from .cost import Cost, cost
 from .errors import InputErrors
 from .estimate import peak_bytes
 from .implementations import Implementation
+from .megatron.held import held_rows as of_megatron
 from .moves import in_plans
 from .need import Fits, at_a_glance
 from .rank import ranks
@@ -142,7 +143,7 @@ def every(run: Run, *, gpus: int, batch: int) -> Iterator[tuple[Run, Mapping[str
 
 
 def floor_bytes(run: Run) -> int:
-    """Less than which no step of ``run`` can take; 0 where not known.
+    """Less than which no step of ``run`` can take.
 
     In the textbook all its states, which are there together as the optimizer steps, in a recorded
     step what stays from one to the next. Much faster to know than the peak, and enough to rule most
@@ -150,9 +151,9 @@ def floor_bytes(run: Run) -> int:
     """
     if run.implementation is Implementation.PAPER:
         return max(sum(size for _, size in states(run, rank)) for rank in ranks(run))
-    if run.implementation in (Implementation.HUGGINGFACE, Implementation.TORCHTITAN):
-        return sum(row.bytes for row in held_rows(run))
-    return 0
+    if run.implementation is Implementation.MEGATRON:
+        return max(sum(row.bytes for row in of_megatron(run, rank)) for rank in ranks(run))
+    return sum(row.bytes for row in held_rows(run))
 
 
 def fewest_gpus(run: Run, *, batch: int | None = None) -> int | None:
@@ -208,11 +209,16 @@ _MACHINES = 64
 
 def _ever_fits(run: Run, batch: int | None) -> bool:
     """Whether anything fits on however many GPUs: each with as little as there can be on one."""
-    request = {**run.to_json(), **in_fsdp2(run)} | {
+    # Megatron shares optimizer states at most, and the others everything.
+    shared = 1 if run.implementation is Implementation.MEGATRON else 3
+    request = {**run.to_json(), **(in_fsdp2(run) if shared == 3 else {})} | {
         "data": min(batch or _MOST_REPLICAS, _MOST_REPLICAS),
-        "zero": 3,
+        "zero": shared,
         "micro_batch": 1,
         "micro_batches": 1,
+        "layers_per_stage": None,
+        "interleave": 1,
+        "schedule": None,
     }
     stages = {2**power for power in range(run.model.layers.bit_length())} | {run.model.layers}
     for tensor, pipeline in product(range(_MACHINE, 0, -1), sorted(stages, reverse=True)):

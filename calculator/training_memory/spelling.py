@@ -117,8 +117,8 @@ def _huggingface_switches(changed: set[str], run: Run) -> _Lines:
     if "loss" in changed:
         if switches.loss is Loss.FUSED_LINEAR:
             yield "use_liger_kernel=True,"
-        elif switches.loss is Loss.CHUNKED:
-            yield _Lacks("the loss in chunks: in code, a compute_loss of your own")
+        elif switches.loss in (Loss.CHUNKED, Loss.FUSED):
+            yield _Lacks("another loss: in code, a compute_loss of your own")
         else:
             yield "use_liger_kernel=False,"
     if changed & {"mlp", "norm_kernel"} and "loss" not in changed:
@@ -336,6 +336,8 @@ def _megatron(changed: set[str], run: Run) -> _Lines:
     if "loss" in changed:
         if run.switches.loss is Loss.FULL:
             yield "# without --cross-entropy-loss-fusion"
+        elif run.switches.loss is Loss.FUSED:
+            yield "--cross-entropy-loss-fusion"
         else:
             yield _Lacks(
                 "a loss that never makes all logits; --cross-entropy-loss-fusion saves some"

@@ -167,3 +167,19 @@ def test_divisors() -> None:
     assert divisors(12) == [1, 2, 3, 4, 6, 12]
     assert divisors(49) == [1, 7, 49]
     assert divisors(1) == [1]
+
+
+@pytest.mark.parametrize(
+    "request_json",
+    [
+        {"implementation": "huggingface", "model": "gpt2", "sequence": 512},
+        {"implementation": "huggingface", "data": 4, "zero": 3, "recipe": "autocast-adam"},
+        {"implementation": "huggingface", "adapter": "qlora", "recipe": "autocast-adam"},
+        {"implementation": "torchtitan", "recipe": "bf16-adam"},
+        {"implementation": "megatron", "tensor": 2, "data": 2, "zero": 1, "pipeline": 2},
+        {"implementation": "megatron", "pipeline": 4, "micro_batches": 8, "interleave": 2},
+    ],
+)
+def test_the_floor_of_other_implementations(request_json: dict[str, object]) -> None:
+    run = ask(**request_json)
+    assert 0 < floor_bytes(run) <= peak_bytes(run)

@@ -226,6 +226,18 @@ def test_tensor_parallel_gpus_have_the_embeddings_gradient_whole():
     assert eight[Category.GRADIENTS] > one[Category.GRADIENTS] / 8 + 0.8 * table
 
 
+def test_gradients_that_the_trainer_keeps_whole_are_named_with_their_size():
+    run = {"recipe": "autocast-adam", "data": 8, "zero": 3, "micro_batches": 4}
+    said = {
+        implementation: " ".join(
+            estimate(Run.from_json({**run, "implementation": implementation})).omitted
+        )
+        for implementation in ("huggingface", "torchtitan")
+    }
+    assert "Whole gradients between micro-batches (27.0 GB)" in said["huggingface"]
+    assert "Whole gradients" not in said["torchtitan"]
+
+
 def test_each_implementation_has_its_own_way():
     ways = {
         (implementation, zero): Run.from_json(

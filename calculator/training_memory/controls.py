@@ -21,11 +21,12 @@ from .units import parse_count
 #: Field by field what was set: text as typed, or values of a run.
 State = Mapping[str, object]
 
-#: Fields of a state that are no fields of the run: the preset it comes from, and the units in which
-#: sizes are shown.
+#: Fields of a state that are no fields of the run: the preset it comes from, the units in which
+#: sizes are shown, and the address of a run that was pinned to compare with.
 PRESET = "preset"
 UNITS = "units"
-_ASIDE = (PRESET, UNITS)
+PIN = "pin"
+_ASIDE = (PRESET, UNITS, PIN)
 
 #: The units there are, the usual ones first.
 UNIT_NAMES = ("GB", "GiB")
@@ -98,8 +99,8 @@ def changed(state: State, changes: Mapping[str, object]) -> dict[str, object]:
     after = dict(state)
     rest = dict(changes)
     if PRESET in rest:
-        units = {UNITS: state[UNITS]} if UNITS in state else {}
-        after = {**of_preset(rest.pop(PRESET)), **units}
+        kept = {name: state[name] for name in (UNITS, PIN) if name in state}
+        after = {**of_preset(rest.pop(PRESET)), **kept}
     if "model" in rest:
         after = _with_model(after, rest.pop("model"))
     # A stage of ZeRO, an implementation and a way of sharding bring each their own of the others.
@@ -201,7 +202,22 @@ def normal(state: State, run: Run) -> dict[str, object]:
         shown[PRESET] = state[PRESET]
     if is_binary(state):
         shown[UNITS] = state[UNITS]
+    if state.get(PIN):
+        shown[PIN] = state[PIN]
     return shown
+
+
+def pin(state: State) -> str:
+    """The address under which a state is pinned: its run alone."""
+    return address({name: value for name, value in state.items() if name not in _ASIDE})
+
+
+def pinned(state: State) -> Run | None:
+    """The run that was pinned, if any. Raises :class:`InputErrors` where it cannot be."""
+    if not state.get(PIN):
+        return None
+    understood, _ = known(parse(str(state[PIN])))
+    return read({name: value for name, value in understood.items() if name not in _ASIDE})
 
 
 def is_binary(state: State) -> bool:

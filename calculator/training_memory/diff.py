@@ -39,7 +39,7 @@ class Side:
 
     ``formula`` is its size in symbols and ``numbers`` in the run's numbers, None where only the
     number is known; ``values`` are the numbers of the symbols in it. ``before_bytes`` are held when
-    the first is made.
+    the first is made; ``kept`` says that it is kept for the backward pass.
     """
 
     bytes: int
@@ -48,6 +48,7 @@ class Side:
     formula: str | None
     numbers: str | None
     values: Mapping[str, int]
+    kept: bool
 
     @property
     def all_bytes(self) -> int:
@@ -62,6 +63,7 @@ class Side:
             "before_bytes": self.before_bytes,
             "formula": self.formula,
             "numbers": self.numbers,
+            "kept": self.kept,
         }
 
 
@@ -85,6 +87,13 @@ class Parting:
         """How much more the right one takes."""
         before = self.left.all_bytes if self.left else 0
         return (self.right.all_bytes if self.right else 0) - before
+
+    @property
+    def weight(self) -> int:
+        """How much there is to it: what it takes more or less, or all that only one side keeps."""
+        if self.left and self.right and self.left.kept is not self.right.kept:
+            return max(self.left.all_bytes, self.right.all_bytes)
+        return abs(self.change_bytes)
 
     def to_json(self) -> dict[str, object]:
         """The parting as plain values."""
@@ -184,9 +193,10 @@ def _settings(left: Run, right: Run) -> Iterator[Setting]:
             yield Setting(field=field, left=one, right=other)
 
 
-#: What tells a kind of tensor: the part of the step, its label with its counters' names, and which
-#: of several with the same label in that part.
-_Key = tuple[Phase, Category, str, int]
+#: What tells a kind of tensor: the part of the step, its label with its counters' names and without
+#: whether it is kept, and which of several with the same label in that part.
+_Key = tuple[Phase, str, int]
+_MADE, _KEPT = " is made", " is made and kept"
 
 
 def _sides(of: Estimate) -> dict[_Key, tuple[Side, Taken]]:
@@ -199,9 +209,10 @@ def _sides(of: Estimate) -> dict[_Key, tuple[Side, Taken]]:
         # The same tensor in the first, the middle and the last layers is one kind; the same label
         # twice within one of them is two.
         where = tuple(sorted(_ends(one).items()))
-        within = (event.phase, event.category, event.label, where)
+        label = event.label.removesuffix(_KEPT).removesuffix(_MADE)
+        within = (event.phase, label, where)
         number = seen[within] = seen.get(within, -1) + 1
-        key = (event.phase, event.category, event.label, number)
+        key = (event.phase, label, number)
         known = found.get(key)
         if known is None:
             found[key] = (_side(one, made.values), one)
@@ -227,6 +238,7 @@ def _side(one: Taken, values: Mapping[str, int]) -> Side:
         formula=None if formula is None else formula.text(),
         numbers=None if formula is None else formula.text(values=values),
         values={} if formula is None else {name: values[name] for name in _symbols(formula)},
+        kept=one.event.label.endswith(_KEPT),
     )
 
 
@@ -252,18 +264,17 @@ def _partings(left: Estimate, right: Estimate) -> tuple[tuple[Parting, ...], int
     partings, alike = [], 0
     for key in _merged(list(ones), list(others)):
         one, other = ones.get(key), others.get(key)
-        if one and other and (one[0].bytes, one[0].times) == (other[0].bytes, other[0].times):
+        if one and other and _alike(one[0], other[0]):
             alike += 1
             continue
         shown = one or other
         assert shown is not None
-        phase, category, label, _ = key
         event = shown[1].event
         partings.append(
             Parting(
-                phase=phase,
-                category=category,
-                label=_named(label),
+                phase=event.phase,
+                category=event.category,
+                label=_named(key[1]),
                 why=event.why,
                 left=one[0] if one else None,
                 right=other[0] if other else None,
@@ -271,6 +282,10 @@ def _partings(left: Estimate, right: Estimate) -> tuple[tuple[Parting, ...], int
             )
         )
     return tuple(partings), alike
+
+
+def _alike(left: Side, right: Side) -> bool:
+    return (left.bytes, left.times, left.kept) == (right.bytes, right.times, right.kept)
 
 
 def _merged(left: list[_Key], right: list[_Key]) -> Iterator[_Key]:
@@ -319,4 +334,7 @@ def _reason(left: Side | None, right: Side | None) -> str:
         ]
     if left.times != right.times:
         said.append(f"{left.times:,} → {right.times:,} times a step")
+    if left.kept is not right.kept:
+        which = "first" if left.kept else "second"
+        said.append(f"kept for the backward pass in the {which} run only")
     return ", ".join(said) or "its number differs"

@@ -5,7 +5,8 @@ and may change it: ``set`` fields as typed, then ``step`` numbers by doublings. 
 "GiB", ``prefix`` what the ids on the page begin with, ``advice`` asks for the list of changes and
 ``curves`` for the peak against sequence length, micro-batch and GPUs.
 With ``"door": "film"`` the step is answered as a film to play, with ``"door": "switches"`` what
-a switch would change; see :mod:`.film_door` and :mod:`.switches_door`.
+a switch would change, and with ``"door": "oom"`` the text under ``error`` explained; see
+:mod:`.film_door`, :mod:`.switches_door` and :mod:`.oom_door`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from .render import form
 from .render.advice import advice
 from .render.curve import figures
 from .render.fields import FIELDS, Kind
+from .render.pin import to_pin, unpinnable
 from .render.result import parts
 from .run import Run
 
@@ -68,6 +70,10 @@ def _doors(name: object) -> Callable[[Mapping[str, Any], controls.State], dict[s
         from . import film_door
 
         return film_door.answer
+    if name == "oom":
+        from . import oom_door
+
+        return oom_door.answer
     if name == "switches":
         from . import switches_door
 
@@ -89,6 +95,7 @@ def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, obje
         html["advice"] = advice(made, binary=binary)
     if request.get("curves"):
         html["curves"] = figures(curves(run), binary=binary, prefix=prefix)
+    html["difference"] = _difference(made, state, prefix)
     return {
         "ok": True,
         "run": run.to_json(),
@@ -101,6 +108,21 @@ def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, obje
         "state": controls.address(state),
         "unread": _unread(request),
     }
+
+
+def _difference(made: Estimate, state: controls.State, prefix: str) -> str:
+    """The run beside the one that was pinned, or the button that pins it."""
+    try:
+        first = controls.pinned(state)
+    except InputErrors as errors:
+        return unpinnable(errors.errors)
+    if first is None:
+        return to_pin(state)
+    from .diff import diff
+    from .render.difference_html import difference_html
+
+    found = diff(estimate(first), made)
+    return difference_html(found, state, binary=controls.is_binary(state), prefix=prefix)
 
 
 def _unread(request: Mapping[str, Any]) -> str:
@@ -147,7 +169,7 @@ def command(state: controls.State) -> str:
         option = name.replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{option}" if value else f"--no-{option}")
-        elif name != controls.PRESET:
+        elif name not in (controls.PRESET, controls.PIN):
             words.append(f"--{option} {value}")
     return " ".join(words)
 

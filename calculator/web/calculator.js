@@ -5,6 +5,7 @@
  */
 
 import { Controls } from "./controls.js";
+import { Died } from "./died.js";
 import { morph } from "./morph.js";
 import { startWhenNear } from "./near.js";
 import { Planner } from "./plan.js";
@@ -38,6 +39,7 @@ class Calculator {
   #section;
   #runtime;
   #controls;
+  #died;
   #left = new AbortController();
 
   /** The last answered state, as an address carries it, or the one that the address asks for. */
@@ -93,6 +95,7 @@ class Calculator {
       },
       { signal },
     );
+    this.#died = new Died(section, this.#runtime, signal, () => this.#state);
     this.#runtime.watch((state) => this.#onRuntime(state), signal);
     startWhenNear(section, this.#runtime, signal);
     if (addressed) {
@@ -263,7 +266,10 @@ class Calculator {
       if (answer.ok) this.#take(answer, set, steps);
       else this.#refuse(answer);
       if (!advice) this.#settle(answer.ok);
-      else if (answer.ok) this.#askSwitches().catch(() => {});
+      else if (answer.ok) {
+        this.#died.again();
+        this.#askSwitches().catch(() => {});
+      }
     } catch (error) {
       this.#asking = false;
       if (this.#left.signal.aborted) return;

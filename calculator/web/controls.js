@@ -20,7 +20,7 @@ const COPIED_MS = 2000;
 
 /** What is of no use without Python. */
 const NEEDING_PYTHON =
-  'fieldset.tm-controls, [data-name], [data-set], [data-action="command"], [data-action="export"]';
+  'fieldset.tm-controls, [data-name], [data-set], [data-error], [data-action="command"], [data-action="export"]';
 
 /** @typedef {HTMLInputElement | HTMLSelectElement} Control */
 

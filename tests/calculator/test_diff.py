@@ -62,7 +62,7 @@ def test_a_loss_in_chunks_makes_no_fp32_logits_of_all_tokens():
         "recompute": "full",
     }
     found = of(hugging_face, {"loss": "chunked"})
-    label = "the loss: logits in fp32 (loss) is made"
+    label = "the loss: logits in fp32 (loss)"
     one = next(one for one in found.partings if one.label == label)
     assert one.right is None
     assert one.left is not None
@@ -70,6 +70,17 @@ def test_a_loss_in_chunks_makes_no_fp32_logits_of_all_tokens():
     assert one.reason == "only the first run makes it"
     layers = [one for one in found.partings if "forward pass of each layer" in one.label]
     assert not layers
+
+
+def test_what_only_one_run_keeps_is_told_as_such():
+    run = {"model": "llama-3-8b", "implementation": "huggingface", "recipe": "bf16-adam"}
+    found = of(run, {"recompute": "full"})
+    gate = named(found, "forward pass of each layer: gate (mlp)")
+    assert gate.left is not None
+    assert gate.right is not None
+    assert (gate.left.kept, gate.right.kept) == (True, False)
+    assert gate.reason == "kept for the backward pass in the first run only"
+    assert gate.weight == 32 * 2 * 4096 * 14336
 
 
 def test_recomputation_drops_what_layers_keep_and_makes_it_again():

@@ -1,9 +1,12 @@
 """The page's door: what it answers is what the calculator says, in parts that a page can show."""
 
 import json
+import re
 import time
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given, settings
@@ -283,3 +286,68 @@ def test_the_textbook_says_what_the_libraries_take():
 def test_a_run_that_cannot_be_has_no_switches():
     found = ask(door="switches", state="model=gpt2&sequence=4096", **{"from": ""})
     assert not found["ok"]
+
+
+# --- two runs side by side, and a job that died ------------------------------------------------
+
+
+def test_a_run_is_pinned_and_compared_and_let_go():
+    found = ask(state="model=llama-7b&sequence=2048")
+    (button,) = re.findall(r'data-set="(pin=[^"]+)"', found["html"]["difference"])
+    pin = dict(parse_qsl(unescape(button)))["pin"]
+    assert Run.from_json(controls.request(controls.parse(pin))).to_json() == found["run"]
+    pinned = ask(state=found["state"], set={"pin": pin, "recompute": "full"})
+    said = pinned["html"]["difference"]
+    assert controls.parse(pinned["state"])["pin"] == pin
+    assert said.count('class="tm-bar"') == 2
+    for words in ("recompute", "full", "Where they part", "Unpin", "Swap the two"):
+        assert words in said
+    # A preset fills the run and leaves the pin; a link to the pinned run has this one pinned.
+    assert (
+        controls.parse(ask(state=pinned["state"], set={"preset": "decoder"})["state"])["pin"] == pin
+    )
+    (link,) = re.findall(r'href="#([^"]+)"', said)
+    back = ask(state=unescape(link))
+    assert back["run"] == found["run"]
+    assert controls.pinned(controls.parse(back["state"])) == Run.from_json(pinned["run"])
+    assert "pin" not in controls.parse(ask(state=pinned["state"], set={"pin": ""})["state"])
+    assert "--pin" not in pinned["text"]["command"]
+
+
+def test_a_pin_that_cannot_be_leaves_the_answer_whole():
+    found = ask(state="model=llama-7b&pin=model%3Dnosuch%26sequence%3D0")
+    assert found["ok"]
+    assert "The pinned run cannot be" in found["html"]["difference"]
+    assert "Unpin" in found["html"]["difference"]
+
+
+def test_an_error_is_explained_by_the_run_that_is_shown():
+    error = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.91 GiB. GPU 0 has a total "
+        "capacity of 79.10 GiB of which 1.21 GiB is free. Of the allocated memory 74.00 GiB is "
+        "allocated by PyTorch, and 512.00 MiB is reserved by PyTorch but unallocated."
+    )
+    state = "model=llama-3-8b&sequence=8192&implementation=huggingface&recipe=bf16-adam"
+    found = ask(door="oom", state=state, error=error)
+    assert "4·s·b·V = 4 × 8,192 × 1 × 128,256" in found["html"]["died"]
+    (button,) = re.findall(r'data-set="([^"]+)"', found["html"]["died"])
+    changed = ask(state=state, set=dict(parse_qsl(unescape(button))))
+    assert changed["ok"]
+    assert changed["estimate"]["peak"]["bytes"] <= found["explanation"]["room_bytes"]
+    # The textbook's run is searched as a library runs it, and so is the change.
+    found = ask(door="oom", state="model=llama-3-8b&sequence=8192&recipe=bf16-adam", error=error)
+    assert found["explanation"]["as_hugging_face"]
+    for button in re.findall(r'data-set="([^"]+)"', found["html"]["died"]):
+        assert "implementation=huggingface" in unescape(button)
+    assert ask(door="oom", state=state, error="  ")["html"]["died"] == ""
+    assert "looked for" in ask(door="oom", state=state, error="hello <b>")["html"]["died"]
+    assert not ask(door="oom", state="sequence=0", error=error)["ok"]
+
+
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script> OutOfMemoryError: <b>", "MemoryError &lt;"]
+)
+def test_nothing_of_a_pasted_text_is_markup(text):
+    found = ask(door="oom", state="model=llama-7b", error=text)["html"]["died"]
+    assert "<script" not in found
+    assert "<b>" not in found

@@ -28,7 +28,8 @@ class Explanation:
     ``suspects`` is empty where nothing of the step asks for so much; then ``tokens`` says how many
     tokens (b·s) the logits would have to be of, from least to most, if that can be.
     ``room_bytes`` is what the step's tensors may have where the job died, and ``change`` the
-    smallest one that makes the step fit there, None where none is needed or none alone does.
+    smallest one that makes the step fit there, None where none is needed or none alone does; it is
+    one of ``step``'s run where ``changes_step``, else of the run that was given.
     """
 
     reading: OomReading
@@ -39,6 +40,7 @@ class Explanation:
     tokens: tuple[str, int, int] | None = None
     room_bytes: int | None = None
     change: Change | None = None
+    changes_step: bool = True
 
     @property
     def is_piece(self) -> bool:
@@ -93,6 +95,7 @@ def explain(text: str, found: Estimate | None = None) -> Explanation:
         room = reading.total.bytes
     if room is None:
         room = step.capacity_bytes
+    change = _smallest(step, room)
     return Explanation(
         reading=reading,
         verdict=why,
@@ -101,7 +104,8 @@ def explain(text: str, found: Estimate | None = None) -> Explanation:
         suspects=listed,
         tokens=None if listed or not in_step else _tokens(step, reading),
         room_bytes=room,
-        change=_smallest(step, room) or (_smallest(found, room) if other else None),
+        change=change or (_smallest(found, room) if other else None),
+        changes_step=change is not None,
     )
 
 

@@ -27,9 +27,29 @@ def bar(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> str:
     """The bar of the fullest GPU, with its legend. ``prefix`` makes its ids unique on the page."""
     worst = estimate.worst
     together = sum(worst.totals.values())
+    show = sizes(together, binary=binary)
+    drawn = drawing(estimate, binary=binary, prefix=prefix)
+    return f"{drawn}{_legend(worst, show, prefix)}{_caption(worst, together, show)}"
+
+
+def drawing(
+    estimate: Estimate,
+    *,
+    binary: bool = False,
+    prefix: str = "tm",
+    name: str = "bar",
+    beside: Estimate | None = None,
+) -> str:
+    """The bar alone; with ``beside``, on a scale on which that one's bar can be drawn as well.
+
+    ``name`` tells apart the ids of several on a page.
+    """
+    worst = estimate.worst
+    together = sum(worst.totals.values())
+    most = max(together, sum(beside.worst.totals.values()) if beside else 0)
     capacity = estimate.capacity_bytes
-    near = capacity is not None and capacity <= _FAR * together
-    longest = max(together, capacity) if capacity is not None and near else together
+    near = capacity is not None and capacity <= _FAR * most
+    longest = max(most, capacity) if capacity is not None and near else most
     top = longest + longest // 50 + 1
     show = sizes(together, binary=binary)
     parts = [
@@ -42,11 +62,10 @@ def bar(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> str:
     ]
     return (
         f'<svg class="tm-bar" width="100%" height="{HEIGHT}" role="img" '
-        f'aria-labelledby="{prefix}-bar-title {prefix}-bar-text">'
-        f'<title id="{prefix}-bar-title">Memory by kind</title>'
-        f'<desc id="{prefix}-bar-text">{escape(_spoken(estimate, show))}</desc>'
+        f'aria-labelledby="{prefix}-{name}-title {prefix}-{name}-text">'
+        f'<title id="{prefix}-{name}-title">Memory by kind</title>'
+        f'<desc id="{prefix}-{name}-text">{escape(_spoken(estimate, show))}</desc>'
         f"{''.join(parts)}</svg>"
-        f"{_legend(worst, show, prefix)}{_caption(worst, together, show)}"
     )
 
 

@@ -14,7 +14,7 @@ MOST = 12
 
 def largest(found: Difference) -> tuple[Parting, ...]:
     """The kinds of tensor that differ most, in the order of the step."""
-    chosen = sorted(found.partings, key=lambda one: -abs(one.change_bytes))[:MOST]
+    chosen = sorted(found.partings, key=lambda one: -one.weight)[:MOST]
     return tuple(one for one in found.partings if one in chosen)
 
 

@@ -235,7 +235,7 @@ def _change(found: Explanation) -> Iterator[str]:
             f"The step then needs {left}."
         )
     elif found.fits is False:
-        yield "No single change of the run is enough; `training-memory fit` combines them."
+        yield "No single change of the run is enough; training-memory fit combines several."
     elif found.step is None and found.verdict.cause is Cause.TOO_MUCH:
         yield (
             "Say what you ran (--model, --sequence, --micro-batch, --recipe, --implementation) "

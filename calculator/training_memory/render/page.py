@@ -12,6 +12,7 @@ from ..run import Run
 from .advice import advice
 from .curve import figures
 from .form import form
+from .pin import to_pin
 from .plan import planner
 from .result import parts
 from .svg import escape, patterns
@@ -47,7 +48,7 @@ def calculator(
         '<span data-progress aria-hidden="true"></span><noscript> Changing them needs JavaScript.'
         "</noscript></p>"
         f"{form(run, shown, prefix=prefix)}"
-        f'<div class="tm-result">{_units(prefix)}'
+        f'<div class="tm-result">{_died(prefix)}{_units(prefix)}'
         f'<figure class="tm-figure" data-part="bar">{made["bar"]}</figure>'
         f'<figure class="tm-figure" data-part="step">{made["step"]}</figure>'
         f'<div data-part="split">{made["split"]}</div>'
@@ -55,6 +56,7 @@ def calculator(
         f'<div data-part="advice">{advice(found, usable=False)}</div>'
         f"{planner(prefix=prefix)}"
         f"{_curves(run, prefix=prefix)}"
+        f'<div data-part="difference">{to_pin(shown, usable=False)}</div>'
         f'<div data-part="table">{made["table"]}</div>'
         f'<div data-part="omitted">{made["omitted"]}</div>'
         f"{_actions()}</div></div></section>"
@@ -80,6 +82,20 @@ def _status(size: str) -> str:
     """The line that says where the numbers come from; its words change, its place does not."""
     loads = f"; a change loads Python, {size}, once" if size else ""
     return f"Computed when the page was built{loads}."
+
+
+def _died(prefix: str) -> str:
+    """Where an error is pasted, and what it says stands; folded, since few jobs have just died."""
+    return (
+        '<details class="tm-died" data-key="died"><summary><b>My job died</b> '
+        "<span>paste the error: which tensor was it?</span></summary>"
+        f'<label for="{prefix}-error">The error, with the lines before it</label>'
+        f'<textarea id="{prefix}-error" data-error rows="6" spellcheck="false" autocomplete="off" '
+        f'autocapitalize="off" aria-describedby="{prefix}-error-note" disabled></textarea>'
+        f'<p class="tm-caption" id="{prefix}-error-note">It is read in this page and goes nowhere. '
+        "Set the run that died in the controls, and the tensor is named.</p>"
+        '<div data-died aria-live="polite"></div></details>'
+    )
 
 
 def _units(prefix: str) -> str:

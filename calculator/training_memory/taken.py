@@ -46,9 +46,9 @@ def takings(run: Run, on: RankEstimate) -> Takings:
     if run.implementation is Implementation.PAPER:
         values, formulas = _of_the_textbook(run, on)
     else:
-        from .recorded_step import values as values_of
+        from .recorded_derivation import recorded
 
-        values, formulas = {**values_of(run), "N": run.model.parameters.total}, {}
+        values, formulas = dict(recorded(run, on.rank).values), {}
     return Takings(values=values, tensors=tuple(_all(on.plan, values, formulas)))
 
 
@@ -60,6 +60,8 @@ def _all(plan: Node, values: Mapping[str, int], formulas: _Formulas) -> Iterator
     for event, known, before, turns, times in _events(plan, 0, (), 1):
         formula = known or formulas.get((event.label, event.bytes))
         size = event.bytes if formula is None else formula.evaluate(values)
+        if formula is not None and not _is_readable(formula):
+            known = formula = None
         one = Taken(
             event=event, formula=formula, bytes=size, before=before, turns=turns, times=times
         )
@@ -67,6 +69,11 @@ def _all(plan: Node, values: Mapping[str, int], formulas: _Formulas) -> Iterator
             yield from _logits(one, formula)
         else:
             yield one
+
+
+def _is_readable(formula: Formula) -> bool:
+    """Whether its symbols are letters: what is shared out has whole words for some."""
+    return all(len(name) == 1 for monomial in formula.terms for name, _ in monomial)
 
 
 _Turns = tuple[tuple[Repeat, int], ...]

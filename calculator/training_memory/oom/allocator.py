@@ -14,6 +14,8 @@ BLOCK = 512
 SMALL, SMALL_PIECE = MIB, 2 * MIB
 #: kMinLargeAlloc and kLargeBuffer: what is smaller than the first comes from pieces of the second.
 LARGE, LARGE_PIECE = 10 * MIB, 20 * MIB
+#: What any small tensor asks for.
+PIECES = (SMALL_PIECE, LARGE_PIECE)
 #: kRoundLarge: what is larger is taken in whole numbers of these.
 ROUND = 2 * MIB
 

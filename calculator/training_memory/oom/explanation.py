@@ -8,7 +8,7 @@ from ..fit import Change, changes
 from ..implementations import Implementation
 from ..records import dataclass
 from ..run import Run
-from .allocator import LARGE_PIECE, SMALL_PIECE, asked
+from .allocator import PIECES, asked
 from .cause import Cause, Verdict
 from .reading import Kind, OomReading, When
 from .suspects import Asks, Suspect, suspects
@@ -49,7 +49,7 @@ class Explanation:
         return (
             self.reading.kind is Kind.PYTORCH
             and requested is not None
-            and requested.bytes in (SMALL_PIECE, LARGE_PIECE)
+            and requested.bytes in PIECES
         )
 
     @property
@@ -135,7 +135,7 @@ def _tokens(step: Estimate, reading: OomReading) -> tuple[str, int, int] | None:
     A batch padded to another length than the run's is the usual reason why nothing matches.
     """
     requested = reading.requested
-    if requested is None or reading.kind not in _TENSORS:
+    if requested is None or reading.kind not in _TENSORS or requested.bytes in PIECES:
         return None
     run = step.run
     tokens = run.sequence * run.micro_batch

@@ -8,25 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..autograd.memory import ITEM_BYTES
 from ..categories import Category
 from ..estimate import RankEstimate
 from ..events import Phase
 from ..formula import product
 from ..held import MASTER_COPIES, item_bytes_of
-from ..layouts import Weight, layout_of
+from ..layouts import Weight, layout_of, trained
 from ..model import Model
 from ..optimizers import get
 from ..recorded_step import optimizer_id
 from ..run import Run
+from ..shares import share_of
+from ..splitting import sharded
 from ..structure import computes_in
 from .suspects import Asks, Suspect
 
 
 def held_tensors(run: Run, on: RankEstimate, asks: Asks) -> Iterator[Suspect]:
-    """Each weight as the model is loaded, and each optimizer state as its first step makes it."""
-    layout = layout_of(run.model, str(run.implementation))
+    """Each weight as the model is loaded, and each optimizer state as its first step makes it.
+
+    Of a GPU's own part where weights are shared out, and of what is trained where that is not all.
+    """
+    whole = layout_of(run.model, str(run.implementation))
+    layout = sharded(trained(whole, run.tuning), share_of(run).shards)
     precision = run.recipe.precision
     weight_bytes = 4 if computes_in(precision) == "fp32" else 2
+    if not run.tuning.trains_all:
+        weight_bytes = ITEM_BYTES[run.tuning.adapter_dtype]
     weights = on.totals[Category.WEIGHTS]
     loaded = weights + (on.totals[Category.MASTER] if precision in MASTER_COPIES else 0)
     made = loaded + on.totals[Category.GRADIENTS]
@@ -47,7 +56,7 @@ def held_tensors(run: Run, on: RankEstimate, asks: Asks) -> Iterator[Suspect]:
                     "before the first step",
                     run.model, weight, 4, asks, (weights, loaded), times, Phase.BEFORE,
                 )  # fmt: skip
-            for name, size in optimizer.states(weight, item_bytes_of(precision)):
+            for name, size in optimizer.states(weight, item_bytes_of(precision, run.tuning)):
                 each_bytes, rest = divmod(size, weight.numel)
                 if rest or not each_bytes:
                     continue

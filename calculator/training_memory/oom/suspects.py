@@ -169,7 +169,7 @@ class _Search:
         from dataclasses import replace
 
         found = [replace(one, times=times[key]) for key, one in nearest.items()]
-        if self.run.implementation is not Implementation.PAPER:
+        if self.run.implementation in (Implementation.HUGGINGFACE, Implementation.TORCHTITAN):
             from .held_tensors import held_tensors
 
             found += (

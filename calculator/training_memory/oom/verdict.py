@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..units import percent
-from .allocator import LARGE_PIECE, SMALL_PIECE
+from .allocator import PIECES
 from .cause import Cause, Verdict
 from .cause import printed_size as _size
 from .elsewhere import FIXED, jax, metal, tpu
@@ -122,7 +122,7 @@ def _pytorch(n: _Numbers) -> Verdict:
 
 def _too_much(n: _Numbers, missing: int) -> tuple[str, ...]:
     assert n.requested is not None
-    if n.requested in (SMALL_PIECE, LARGE_PIECE):
+    if n.requested in PIECES:
         return ("The GPU was full to the last piece, so even a small tensor found no room.",)
     if missing > 0:
         unused = " and all that PyTorch held in no tensor" if n.unallocated else ""
@@ -139,7 +139,7 @@ def _too_much(n: _Numbers, missing: int) -> tuple[str, ...]:
 def _in_pieces(n: _Numbers) -> bool:
     """Whether what PyTorch held unused is worth a word: a request of one piece says little."""
     assert n.unallocated is not None
-    if n.requested in (SMALL_PIECE, LARGE_PIECE) and n.total is not None:
+    if n.requested in PIECES and n.total is not None:
         return n.unallocated * _NOTABLE >= n.total
     # Next to nothing held unused is not why there was no room.
     return n.unallocated > 0

@@ -185,6 +185,9 @@ def diff(left: Estimate, right: Estimate) -> Difference:
 def _settings(left: Run, right: Run) -> Iterator[Setting]:
     before, after = left.to_json(), right.to_json()
     for field in DEFAULTS:
+        lacks = field != "gpu" and None in (before[field], after[field])
+        if lacks and left.implementation is not right.implementation:
+            continue  # one implementation has no such field
         if field != "shape" and before[field] != after[field]:
             yield Setting(field=field, left=before[field], right=after[field])
     for field in SHAPE_FIELDS:

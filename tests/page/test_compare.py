@@ -30,6 +30,7 @@ def page(request: pytest.FixtureRequest, browser: Browser, site_url: str) -> Ite
     page = context.new_page()
     page.goto(f"/calculator/#{RUN}")
     expect(page.locator('.tm[data-status="ready"]')).to_be_visible(timeout=READY_MS)
+    expect(page.locator(".tm output")).to_contain_text("Llama 3 8B", timeout=READY_MS)
     yield page
     context.close()
     assert not problems

@@ -33,14 +33,13 @@ class Snapshot:
 def requests() -> list[dict[str, Any]]:
     """What the calculator answers before its memory is taken, so that a page's first is no first.
 
-    Every preset, a run with advice, a film, two runs side by side, and a run that cannot be.
+    Every preset, a run with advice, a film, and a run that cannot be.
     """
     first = {"state": "", "set": {"preset": FIRST}}
     return [
         *({"state": "", "set": {"preset": preset}} for preset in PRESETS),
         first | {"advice": True},
         first | {"door": "film", "beside": "full"},
-        {"state": f"pin=model%3D{FIRST}", "set": {"preset": FIRST, "recompute": "full"}},
         {"state": "", "set": {"sequence": "none", "data": "0", "model": "lama"}},
     ]
 

@@ -20,6 +20,7 @@ import published_tables
 import reserved_tables
 import sharded_tables
 import takes_tables
+import tuning_tables
 from table import Cell, Column, Table
 from training_memory import catalog, recipe
 from training_memory.categories import Category
@@ -230,6 +231,8 @@ TABLES: dict[str, Callable[[], Table]] = {
     "accuracy-steps": accuracy_tables.steps,
     "sharded": sharded_tables.summary,
     "sharded-steps": sharded_tables.steps,
+    "tuning": tuning_tables.summary,
+    "tuning-steps": tuning_tables.steps,
     "megatron": megatron_tables.summary,
     "megatron-steps": megatron_tables.steps,
     "blocks": block_tables.summary,

@@ -1,0 +1,158 @@
+"""How near the calculator comes to PyTorch, PEFT and bitsandbytes where a model is fine-tuned.
+
+The traces are data (docs/data/traces/tuning-steps.csv, made by scripts/measure); the predictions
+are asked of the calculator whenever the tables are made.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from functools import cache
+
+from accuracy_tables import OPTIMIZERS, RECIPES, Compared
+from places import DOCS
+from table import Cell, Column, Table
+from training_memory.estimate import estimate
+from training_memory.run import Run
+from training_memory.units import gb, percent
+
+_STEPS = DOCS / "data" / "traces" / "tuning-steps.csv"
+_PHASES = ("forward", "backward", "clip", "step")
+_ADAPTERS = {"lora": "LoRA", "qlora": "QLoRA"}
+_PAGED = {name: (name, None) for name in ("paged-adamw", "paged-adamw-8bit")}
+_OF_ADAPTERS = (
+    "adapter",
+    "adapter_rank",
+    "adapter_targets",
+    "adapter_dtype",
+    "adapter_dropout",
+    "frozen_dtype",
+)
+_DIGITS = 4
+
+
+def run_of(row: Mapping[str, str]) -> Run:
+    """The run that a row of the traces is of."""
+    optimizer, kernel = {**OPTIMIZERS, **_PAGED}[row["optimizer"]]
+    request: dict[str, object] = {
+        "model": row["model"],
+        "shape": dict(pair.split("=") for pair in row["shape"].split()),
+        "sequence": row["sequence"],
+        "micro_batch": row["micro_batch"],
+        "micro_batches": row["micro_batches"],
+        "recipe": RECIPES[row["precision"]],
+        "recompute": row["recompute"],
+        "implementation": row["implementation"],
+        "attention": row["attention"],
+        "loss": row["loss"],
+        "optimizer": optimizer,
+        "optimizer_kernel": kernel,
+        "clip": row["clip"],
+        "hold_logits": row["hold_logits"],
+        "optimizer_in_backward": row["in_backward"],
+        "offload": row["offload"],
+    }
+    if row["adapter"] != "none":
+        request |= {name: row[name] for name in _OF_ADAPTERS}
+    return Run.from_json(request)
+
+
+@cache
+def compared() -> tuple[Compared, ...]:
+    """Every traced step, in the traces' order."""
+    with _STEPS.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return tuple(
+        Compared(
+            row=row,
+            predicted=estimate(run_of(row)).worst.peak_bytes,
+            traced=max(int(row[f"{phase}_peak_bytes"] or 0) for phase in _PHASES),
+        )
+        for row in rows
+    )
+
+
+def kind(row: Mapping[str, str]) -> str:
+    """What a step shows, in a few words."""
+    if row["adapter"] != "none":
+        adapter = _ADAPTERS[row["adapter"]]
+        return f"{adapter}, layers' inputs on the CPU" if row["offload"] != "none" else adapter
+    if row["in_backward"] == "yes":
+        return "optimizer in backward"
+    if row["offload"] == "saved":
+        return "all that is saved on the CPU"
+    return "layers' inputs on the CPU" if row["offload"] != "none" else "paged optimizer"
+
+
+def _error(one: Compared) -> Cell:
+    value = percent(one.apart, one.traced, _DIGITS)
+    return Cell(value, f"{value} %")
+
+
+def summary() -> Table:
+    """By what a step shows: how many steps, how many exact, and the errors."""
+    kinds: dict[str, list[Compared]] = {}
+    for one in compared():
+        kinds.setdefault(kind(one.row), []).append(one)
+    rows = []
+    for name, steps_ in (*kinds.items(), ("**All**", list(compared()))):
+        ordered = sorted(steps_, key=lambda one: one.apart / one.traced)
+        rows.append(
+            (
+                Cell(name.strip("*"), name),
+                Cell(len({one.row["model"] for one in steps_})),
+                Cell(len(steps_)),
+                Cell(sum(one.apart == 0 for one in steps_)),
+                _error(ordered[len(ordered) // 2]),
+                _error(ordered[-1]),
+            )
+        )
+    return Table(
+        columns=(
+            Column(heading="What", name="what", right=False),
+            Column(heading="Models", name="models"),
+            Column(heading="Steps", name="steps"),
+            Column(heading="Exact to the byte", name="exact"),
+            Column(heading="Median error", name="median_error_percent"),
+            Column(heading="Worst", name="worst_error_percent"),
+        ),
+        rows=tuple(rows),
+    )
+
+
+_WORDS = ("step", "model", "precision", "frozen_dtype", "adapter_dtype", "adapter_targets")
+
+
+def steps() -> Table:
+    """Every step: what it is, its traced and its predicted peak, and the error."""
+    return Table(
+        columns=(
+            Column(heading="What", name="what", right=False),
+            *(
+                Column(heading=name.replace("_", " ").capitalize(), name=name, right=False)
+                for name in (*_WORDS, "recompute", "optimizer", "loss")
+            ),
+            Column(heading="Trained", name="trained"),
+            Column(heading="Traced", name="traced_bytes"),
+            Column(heading="Predicted", name="predicted_bytes"),
+            Column(heading="Error", name="error_percent"),
+        ),
+        rows=tuple(_row(one) for one in compared()),
+    )
+
+
+def _row(one: Compared) -> tuple[Cell, ...]:
+    row = one.row
+    own = () if row["adapter"] != "none" else ("frozen_dtype", "adapter_dtype", "adapter_targets")
+    return (
+        Cell(kind(row)),
+        *(
+            Cell("" if name in own else row[name])
+            for name in (*_WORDS, "recompute", "optimizer", "loss")
+        ),
+        Cell(int(row["trained"])),
+        Cell(one.traced, gb(one.traced, 2)),
+        Cell(one.predicted, gb(one.predicted, 2)),
+        _error(one),
+    )

@@ -108,9 +108,16 @@ def build(values: Mapping[str, object]) -> Model:
     return Model(**_completed(_checked(values, _DEFAULTS, missing)))  # type: ignore[arg-type]
 
 
-def custom(shape: Mapping[str, object]) -> Model:
+#: What a model of the reader's own is, unless it is said.
+CUSTOM: Mapping[str, str] = {"name": "Custom", "family": "gpt"}
+
+
+def custom(
+    shape: Mapping[str, object], *, name: str | None = None, family: str | None = None
+) -> Model:
     """A model of the reader's own, from shape fields alone, as :func:`build` makes one."""
-    return build({"id": "custom", "name": "Custom", **_checked(shape, SHAPE_FIELDS)})
+    own = {"name": name or CUSTOM["name"], "family": family or CUSTOM["family"]}
+    return build({"id": "custom", **own, **_checked(shape, SHAPE_FIELDS)})
 
 
 def with_shape(model: Model, overrides: Mapping[str, object]) -> Model:

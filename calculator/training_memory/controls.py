@@ -84,7 +84,7 @@ def request(state: State) -> dict[str, object]:
     }
     if fields.get("gpu") == _NO_GPU:
         fields["gpu"] = None
-    for name in _LEFT_OPEN:
+    for name in (*_LEFT_OPEN, *catalog.CUSTOM):
         if fields.get(name) == "":
             fields[name] = DEFAULTS[name]
     return {**fields, "shape": {name: state[name] for name in SHAPE_FIELDS if name in state}}
@@ -136,9 +136,11 @@ def _with_adapter(state: State, adapter: object) -> dict[str, object]:
 
 
 def _with_model(state: State, model_id: object) -> dict[str, object]:
-    after = {name: value for name, value in state.items() if name not in _SHAPE and name != PRESET}
+    gone = {*_SHAPE, *catalog.CUSTOM, PRESET}
+    after = {name: value for name, value in state.items() if name not in gone}
     if model_id == "custom":
         model = Run.from_json(request({**state, "sequence": 1})).model
+        after["family"] = model.family
         after |= {name: getattr(model, name) for name in SHAPE_FIELDS}
     elif isinstance(model_id, str) and model_id in catalog.models():
         positions = catalog.get(model_id).positions

@@ -15,7 +15,7 @@ from . import layout, recipe, sharding, tuning
 from .blocks.ledger import Recompute
 from .catalog import models
 from .errors import InputError, nearest
-from .implementations import Implementation
+from .implementations import FAMILIES, Implementation
 from .model import SHAPE_FIELDS, Model
 from .pipeline import Schedule
 from .render.table import wrapped
@@ -28,6 +28,8 @@ _LEAST_WIDTH = 60
 
 #: Of each field of a run: what stands for the value in the help, and what is said of it.
 RUN_HELP = {
+    "name": ("TEXT", "what a model of your own is called"),
+    "family": ("NAME", f"whose classes build a model of your own: {', '.join(FAMILIES)}"),
     "sequence": ("TOKENS", "tokens in a sequence"),
     "micro_batch": ("N", "sequences that a GPU works on at a time"),
     "micro_batches": ("N", "micro-batches that make one optimizer step"),
@@ -263,6 +265,8 @@ def _usual(field: str) -> str:
     usual = DEFAULTS[field]
     if isinstance(usual, bool):
         return "so" if usual else "not"
+    if field in ("name", "family"):
+        return "none"
     if usual is None:
         return "as the implementation has it"
     return f"{usual:,}" if isinstance(usual, int) else str(usual)

@@ -18,6 +18,12 @@ class Implementation(StrEnum):
     MEGATRON = "megatron"
 
 
+#: The families of models; a model of one's own may belong to one.
+FAMILIES = (
+    *("gpt", "gpt-neox", "llama", "mistral", "mixtral", "qwen", "gemma", "phi", "olmo"),
+    "deepseek",
+)
+
 #: Hugging Face's class for each family of the catalog; Gemma has two.
 _HUGGING_FACE: Mapping[str, str] = {
     "gpt": "gpt2",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 from .errors import InputError
@@ -57,6 +57,29 @@ def a_choice(kind: type[E]) -> Parser[E]:
         names = tuple(str(member) for member in kind)
         if isinstance(value, str) and value in names:
             return kind(value)
+        raise InputError.unknown_name(name, value, names)
+
+    return parse
+
+
+_LONGEST_NAME = 200
+
+
+def a_name(name: str, value: object) -> str:
+    """A name that a person gave: some text on one line."""
+    if isinstance(value, str) and value.strip() and value.strip().isprintable():
+        if len(value.strip()) <= _LONGEST_NAME:
+            return value.strip()
+        raise InputError(name, f"{value.strip()[:40]}…", f"at most {_LONGEST_NAME} letters")
+    raise InputError(name, value, "some text on one line")
+
+
+def one_of(names: Sequence[str]) -> Parser[str]:
+    """One of some names."""
+
+    def parse(name: str, value: object) -> str:
+        if isinstance(value, str) and value in names:
+            return value
         raise InputError.unknown_name(name, value, names)
 
     return parse

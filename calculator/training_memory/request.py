@@ -118,7 +118,8 @@ class _Reader:
             request["shape"] = self._changed(request)
         else:
             shape = {name: getattr(model, name) for name in SHAPE_FIELDS}
-            request |= {"model": "custom", "shape": shape}
+            own = {name: getattr(model, name) for name in catalog.CUSTOM}
+            request |= {"model": "custom", "shape": shape, **own}
         request |= {name: self.given[name] for name in DEFAULTS if name in self.given}
         if self.given.get("gpu") == "none":
             request["gpu"] = None
@@ -263,12 +264,12 @@ def _renamed(error: InputError, name: str) -> InputError:
 
 def _run(request: Mapping[str, object], model: Model | None) -> Run:
     run = Run.from_json(request)
-    return run if model is None else _with_name(run, model)
+    return run if model is None else _sourced(run, model)
 
 
-def _with_name(run: Run, model: Model) -> Run:
-    """The run with its model called as in the file; a run's JSON has no name for a shape."""
+def _sourced(run: Run, model: Model) -> Run:
+    """The run with its model's source as in the file, of which a run's JSON tells nothing."""
     from dataclasses import replace
 
-    known = {field: getattr(model, field) for field in ("name", "family", "context", "source")}
+    known = {field: getattr(model, field) for field in ("context", "source")}
     return replace(run, model=replace(run.model, **known))

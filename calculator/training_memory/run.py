@@ -14,10 +14,10 @@ from . import catalog, gpus, layout, parallel, recipe, sharding, switches, tunin
 from .blocks.ledger import Recompute
 from .errors import InputError, InputErrors, nearest
 from .gpus import Gpu
-from .implementations import Implementation
+from .implementations import FAMILIES, Implementation
 from .layout import Layout
 from .model import SHAPE_FIELDS, Model
-from .reading import Reading, a_choice, a_count
+from .reading import Reading, a_choice, a_count, a_name, one_of
 from .recipe import Recipe
 from .records import dataclass, field, fields
 from .sharding import Sharding
@@ -64,6 +64,7 @@ class Run:
         return {
             "model": self.model.id,
             "shape": dict(self.shape),
+            **self._own(),
             "sequence": self.sequence,
             "micro_batch": self.micro_batch,
             "micro_batches": self.micro_batches,
@@ -89,6 +90,16 @@ class Run:
         own = sharding.own_way(self.implementation, self.layout.zero)
         return {"sharding": None} if self.sharding.sharding is own else {}
 
+    def _own(self) -> dict[str, object]:
+        """What a model of one's own is called and belongs to; of the catalog's, None."""
+        custom = self.model.id == "custom"
+        values = {name: getattr(self.model, name) for name in catalog.CUSTOM}
+        return {
+            name: value if custom and value != catalog.CUSTOM[name] else None
+            for name, value in values.items()
+        }
+
+
 
 def _plain(record: Switches | Tuning | Layout | Sharding) -> dict[str, object]:
     """A record's fields as JSON has them."""
@@ -105,6 +116,8 @@ def _as_json(value: object) -> object:
 DEFAULTS: Mapping[str, object] = {
     "model": "llama-7b",
     "shape": {},
+    "name": None,
+    "family": None,
     "sequence": 4096,
     "micro_batch": 1,
     "micro_batches": 1,
@@ -264,9 +277,15 @@ def _model(reading: Reading) -> tuple[Model | None, dict[str, object]]:
         reading.errors.append(InputError("shape", shape, allowed))
         shape = {}
     model_id = reading.value("model")
+    name = reading.switch("name", a_name, None)
+    family = reading.switch("family", one_of(FAMILIES), None)
+    for own, said in (("name", name), ("family", family)):
+        if said is not None and model_id != "custom":
+            allowed = "a model of the catalog has its own; leave it out, or set model to custom"
+            reading.errors.append(InputError(own, said, allowed))
     try:
         if model_id == "custom":
-            model = catalog.custom(shape)
+            model = catalog.custom(shape, name=name, family=family)
             return model, {name: getattr(model, name) for name in SHAPE_FIELDS}
         base = catalog.get(model_id)
         model = catalog.with_shape(base, shape)

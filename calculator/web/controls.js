@@ -113,6 +113,9 @@ export class Controls {
       this.#hears.set(control.name, control.value, false);
     } else if (control instanceof HTMLInputElement && control.type === "checkbox") {
       this.#hears.set(control.name, String(control.checked), false);
+    } else if (control instanceof HTMLInputElement && control.type === "text") {
+      // Numbers were heard while they were typed; a name is heard once it is whole.
+      if (!isNumber(control)) this.#hears.set(control.name, control.value, false);
     } else if (control instanceof HTMLInputElement && control.type === "radio") {
       this.#hears.set(control.dataset.name ?? "", control.value, true);
     }

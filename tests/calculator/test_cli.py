@@ -220,6 +220,23 @@ def test_a_config_file_is_its_model(run, path):
         assert from_file[same] == from_name[same]
 
 
+def test_a_config_files_model_keeps_its_name_and_family_in_json(run, tmp_path):
+    config = json.loads((CONFIGS / "llama-3-8b.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, "_name_or_path": "somebody/their-llama"}))
+    asked = ["--config", str(path), "--implementation", "huggingface", "--recipe", "bf16-adam"]
+    answer = run("estimate", *asked, "--json").json
+    kept = {"model": "custom", "name": "somebody/their-llama", "family": "llama"}
+    assert {name: answer["run"][name] for name in kept} == kept
+    # The JSON is the same run, classes and all.
+    (tmp_path / "run.json").write_text(json.dumps(answer["run"]))
+    again = run("estimate", "--run", str(tmp_path / "run.json"), "--json").json
+    assert (again["run"], again["peak"]) == (answer["run"], answer["peak"])
+    assert "needs" in run("estimate", *asked, "--name", "Mine").out.partition("Mine")[2]
+    refused = run("estimate", "--model", "gpt2", "--name", "Mine")
+    assert "--name: 'Mine' cannot be used; a model of the catalog has its own" in refused.err
+
+
 def test_training_files_are_a_run_and_say_what_is_not_in_it(run):
     files = ["--config", str(FILES / "trainer-full.yaml")]
     plain = run("estimate", *files, "--json").json

@@ -62,7 +62,9 @@ def refused(**request: object) -> InputErrors:
         ("expert", 0, "whole number", None),
         ("expert_tensor", 0, "whole number", None),
         ("gpu", "80g", "80gb", "80gb"),
-        ("sequense", 4096, "its fields: model, shape, sequence", "sequence"),
+        ("name", " ", "some text on one line", None),
+        ("family", "lama", "allowed: gpt, gpt-neox, llama", "llama"),
+        ("sequense", 4096, "its fields: model, shape, name, family, sequence", "sequence"),
     ],
 )
 def test_each_field_names_itself_what_is_allowed_and_the_nearest(field, value, allowed, suggestion):

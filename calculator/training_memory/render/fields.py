@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from .. import catalog, gpus, recipe
 from ..blocks.ledger import Recompute
-from ..implementations import Implementation
+from ..implementations import FAMILIES, Implementation
 from ..model import Activation, Norm, QkNorm
 from ..pipeline import Schedule
 from ..records import dataclass
@@ -23,6 +23,7 @@ class Kind(StrEnum):
     NUMBER = "number"
     CHOICE = "choice"
     FLAG = "flag"
+    TEXT = "text"
 
 
 class Place(StrEnum):
@@ -125,6 +126,10 @@ def _implementations() -> Choices:
 def _switch(kind: type[StrEnum], labels: Mapping[str, str]) -> Callable[[], Choices]:
     """The choices of an implementation's switch, the implementation's own way first."""
     return lambda: {"": (("", "Its own"), *((str(value), labels[value]) for value in kind))}
+
+
+def _families() -> Choices:
+    return {"": (("", "Its own"), *((family, _FAMILIES[family]) for family in FAMILIES))}
 
 
 def _zero() -> Choices:
@@ -249,6 +254,20 @@ _GENERAL: tuple[Field, ...] = (
         Place.SHAPE,
         "Rows of a learned position embedding; 0 where positions cost no parameters, as with "
         "rotary ones.",
+    ),
+    Field(
+        name="name",
+        label="Name",
+        kind=Kind.TEXT,
+        place=Place.SHAPE,
+        meaning="What a model of your own is called.",
+    ),
+    _choice(
+        "family",
+        "Family",
+        Place.SHAPE,
+        "Whose classes build a model of your own, where a library's way of running is followed.",
+        _families,
     ),
     _flag(
         "gated",

@@ -176,7 +176,12 @@ def _field(field: Field, value: str, prefix: str, note: str) -> str:
     """A label with its question mark, the control, and the place for a note or a reason."""
     name = f"{prefix}-{field.name}"
     symbol = f' <i class="tm-symbol">{field.symbol}</i>' if field.symbol else ""
-    controls = {Kind.NUMBER: _number, Kind.CHOICE: _choice, Kind.FLAG: _flag}
+    controls = {
+        Kind.NUMBER: _number,
+        Kind.CHOICE: _choice,
+        Kind.FLAG: _flag,
+        Kind.TEXT: _text,
+    }
     words = f'<label for="{name}">{escape(field.label)}{symbol}</label>'
     help_ = question(field.label.lower(), field.meaning, f"{name}-help")
     control = controls[field.kind](field, value, name)
@@ -197,6 +202,13 @@ def _number(field: Field, value: str, name: str) -> str:
         f' autocomplete="off" value="{escape(value)}" aria-describedby="{name}-note">'
         f'<button type="button" tabindex="-1" data-step="1" aria-label="Double {what}">+</button>'
         "</div>"
+    )
+
+
+def _text(field: Field, value: str, name: str) -> str:
+    return (
+        f'<input id="{name}" name="{field.name}" type="text" spellcheck="false" maxlength="200" '
+        f'autocomplete="off" value="{escape(value)}" aria-describedby="{name}-note">'
     )
 
 

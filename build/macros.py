@@ -27,6 +27,7 @@ import mathematics  # noqa: E402
 import plan_expressions  # noqa: E402
 import player_page  # noqa: E402
 import scatter  # noqa: E402
+import start_page  # noqa: E402
 
 
 def define_env(env: Any) -> None:
@@ -50,6 +51,8 @@ def define_env(env: Any) -> None:
         "calculator": calculator_page.calculator,
         "small_calculator": calculator_page.small_calculator,
         "step_player": player_page.step_player,
+        "start_trace": start_page.start_trace,
+        "start_measured": start_page.start_measured,
         "gpu_runs": gpu_page.gpu_runs,
         "gpu_differences": gpu_page.gpu_differences,
         "decoder_numbers": decoder_page.decoder_numbers,

@@ -27,4 +27,49 @@
     root: new URL(root, location.href).href,
   });
   /** @type {any} */ (window).pythonBegun = begun;
+
+  // The theme's search reads its whole index as the page opens, on a core that Python's start needs;
+  // here it does so once Python is ready, or the reader turns to it.
+  const PlainWorker = window.Worker;
+  const WAITS_MS = 10_000;
+
+  class LateWorker extends EventTarget {
+    /** @type {Worker | undefined} */
+    #worker;
+    /** @type {unknown[]} */
+    #untold = [];
+    #address;
+
+    /** @param {string | URL} address */
+    constructor(address) {
+      super();
+      this.#address = address;
+      const begin = () => this.#begin();
+      begun.worker.addEventListener("message", ({ data }) => {
+        if (data.type === "answer" || data.type === "failed") begin();
+      });
+      addEventListener("focusin", ({ target }) => {
+        if (target instanceof Element && target.closest(".md-search")) begin();
+      });
+      setTimeout(begin, WAITS_MS);
+    }
+
+    #begin() {
+      if (this.#worker) return;
+      this.#worker = new PlainWorker(this.#address);
+      this.#worker.onmessage = ({ data }) => this.dispatchEvent(new MessageEvent("message", { data }));
+      for (const message of this.#untold) this.#worker.postMessage(message);
+    }
+
+    /** @param {unknown} message */
+    postMessage(message) {
+      if (this.#worker) this.#worker.postMessage(message);
+      else this.#untold.push(message);
+    }
+  }
+
+  /** @type {any} */ (window).Worker = new Proxy(PlainWorker, {
+    construct: (plain, [address, options]) =>
+      String(address).includes("/workers/search.") ? new LateWorker(address) : new plain(address, options),
+  });
 })();

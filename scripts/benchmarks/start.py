@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import shutil
 import statistics
 import sys
@@ -29,6 +31,7 @@ sys.path[:0] = [str(ROOT / "build"), str(ROOT / "tests")]
 import browser as browsers  # noqa: E402  # found through the line above
 from places import PYODIDE, SITE  # noqa: E402
 from serve import SiteServer  # noqa: E402
+from start_page import RECORD, STARTS  # noqa: E402
 
 MOST_MS = 120_000
 #: A new window is busy with itself at first, which is no page's doing.
@@ -83,9 +86,14 @@ _MARKS = """() => [
 ].map(({name, startTime}) => [name.slice(8), performance.timeOrigin + startTime])"""
 
 
-def trace(browser: Browser, address: str) -> Trace:
-    """Open ``address`` in a context without a cache and wait for its Python's first answer."""
+def trace(browser: Browser, address: str, *, without_memory: bool = False) -> Trace:
+    """Open ``address`` in a context without a cache and wait for its Python's first answer.
+
+    ``without_memory`` keeps from it the memory that a quick start begins with.
+    """
     context = browser.new_context()
+    if without_memory:
+        context.route("**/memory-*.bin", lambda route: route.abort())
     try:
         page = context.new_page()
         page.wait_for_timeout(WINDOW_MS)
@@ -147,33 +155,42 @@ def make_plain(into: Path, site: Path) -> None:
     (into / "index.html").write_text(PLAIN, encoding="utf-8")
 
 
-def measure(site: Path = SITE, *, rounds: int) -> tuple[list[Trace], list[Trace]]:
-    """Traces of the plain page and of the site's calculator, taken in turn."""
-    plain: list[Trace] = []
-    ours: list[Trace] = []
+def measure(site: Path = SITE, *, rounds: int) -> tuple[dict[str, list[Trace]], str]:
+    """Traces of every kind of start, taken in turn, and the browser's name and version.
+
+    ``plain`` is the plain page; ``before`` the site's calculator without the memory, as it would
+    start had there never been one; ``now`` the same as it is.
+    """
+    found: dict[str, list[Trace]] = {"plain": [], "before": [], "now": []}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         make_plain(folder, site)
         plain_url, site_url = (stack.enter_context(served(one)) for one in (folder, site))
         browser = stack.enter_context(opened())
         for _ in range(rounds):
-            plain.append(trace(browser, plain_url))
-            ours.append(trace(browser, f"{site_url}calculator/"))
-    return plain, ours
+            found["plain"].append(trace(browser, plain_url))
+            page = f"{site_url}calculator/"
+            found["before"].append(trace(browser, page, without_memory=True))
+            found["now"].append(trace(browser, page))
+        name = f"Chromium {browser.version.partition('.')[0]}"
+    return found, name
 
 
-def report(plain: list[Trace], ours: list[Trace]) -> dict[str, Any]:
-    """The medians, their ratios, and where the time goes."""
-    answered = statistics.median(one.answered_ms for one in ours)
-    installed = statistics.median(one.installed_ms for one in plain)
+def report(traces: Mapping[str, list[Trace]], browser: str) -> dict[str, Any]:
+    """The medians, the ratio, and where the time goes."""
+    answered = statistics.median(one.answered_ms for one in traces["now"])
+    installed = statistics.median(one.installed_ms for one in traces["plain"])
     return {
-        "rounds": len(ours),
-        "plain_installed_ms": installed,
-        "plain_answered_ms": statistics.median(one.answered_ms for one in plain),
-        "answered_ms": answered,
-        "ratio": answered / installed,
-        "plain_stages_ms": medians(plain),
-        "stages_ms": medians(ours),
+        "browser": browser,
+        "machine": f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()})",
+        "rounds": len(traces["now"]),
+        "plain_installed_ms": round(installed, 1),
+        "answered_ms": round(answered, 1),
+        "ratio": round(answered / installed, 3),
+        "stages_ms": {
+            kind: {stage: round(at, 1) for stage, at in medians(found).items()}
+            for kind, found in traces.items()
+        },
     }
 
 
@@ -182,14 +199,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    parser.add_argument("--record", action="store_true", help=f"write {RECORD.relative_to(ROOT)}")
     options = parser.parse_args()
     found = report(*measure(rounds=options.rounds))
+    if options.record:
+        RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if options.json:
         print(json.dumps(found))
         return
-    for title, stages in (("plain page", "plain_stages_ms"), ("calculator", "stages_ms")):
-        print(f"{title}: median of {found['rounds']}, ms after the navigation")
-        for stage, at in found[stages].items():
+    for kind, stages in found["stages_ms"].items():
+        print(f"{STARTS[kind]}: median of {found['rounds']}, ms after the navigation")
+        for stage, at in stages.items():
             print(f"  {at:8.0f}  {stage}")
     print(
         f"first answer {found['answered_ms']:.0f} ms, plain page installed "

@@ -1,15 +1,28 @@
 """Copies of the site that need no server: links that name files, one script, their own policy."""
 
+import base64
+import gzip
 import json
+import shutil
 import zipfile
 
 import pytest
 
+import downloads
 from audit import _Page
 from csp import inline_scripts, source_hash
 from downloads import zip_name
-from offline import make_zip, packed, page_of_copy, policy_of_copy
+from offline import (
+    bundled,
+    carried,
+    make_zip,
+    own_folder,
+    packed,
+    page_of_copy,
+    policy_of_copy,
+)
 from one_file import one_file
+from training_memory.units import show_bytes
 
 THEME = '<script src="../assets/javascripts/bundle.1.min.js"></script>'
 PAGE = (
@@ -84,6 +97,66 @@ def test_a_zip_is_the_same_bytes_from_the_same_files(copy, tmp_path_factory):
     with zipfile.ZipFile(one) as zipped:
         assert {name.split("/")[0] for name in zipped.namelist()} == {one.stem}
     assert packed(b"text") == packed(b"text")
+
+
+def test_both_downloads_are_offered_and_their_sizes_are_written_by_the_build(tmp_path, monkeypatch):
+    page = tmp_path / "about" / "index.html"
+    page.parent.mkdir()
+    page.write_text(f"<p>{downloads.downloads('../')}</p>", encoding="utf-8")
+    assert "MB" not in page.read_text(encoding="utf-8"), "no size before there is a file"
+    sizes = {zip_name(): 1_234_567, "calculator.html": 9_000}
+
+    def make_zip(copy, into, version):
+        into.mkdir()
+        (into / zip_name()).write_bytes(bytes(sizes[zip_name()]))
+        return into / zip_name()
+
+    monkeypatch.setattr(downloads, "make_copy", lambda site, into: None)
+    monkeypatch.setattr(downloads, "make_zip", make_zip)
+    monkeypatch.setattr(downloads, "one_file", lambda site: "x" * sizes["calculator.html"])
+    assert downloads.make_downloads(tmp_path) == sizes
+    told = page.read_text(encoding="utf-8")
+    for name, size in sizes.items():
+        assert f'href="../downloads/{name}" download' in told
+        assert f'<span data-size-of="{name}">{show_bytes(size)}</span>' in told
+
+    monkeypatch.setattr(downloads, "MOST_BYTES", 1_000_000)
+    shutil.rmtree(tmp_path / "downloads")
+    with pytest.raises(ValueError, match="too much"):
+        downloads.make_downloads(tmp_path)
+
+
+@pytest.mark.site
+def test_the_site_tells_the_sizes_that_its_downloads_have(built_site):
+    told = (built_site / "about" / "index.html").read_text(encoding="utf-8")
+    for name in (zip_name(), "calculator.html"):
+        size = (built_site / "downloads" / name).stat().st_size
+        assert f'<span data-size-of="{name}">{show_bytes(size)}</span>' in told
+
+
+def test_a_page_not_of_the_theme_makes_no_file(tmp_path):
+    (tmp_path / "calculator").mkdir()
+    (tmp_path / "calculator" / "index.html").write_text("<title>x</title>", encoding="utf-8")
+    with pytest.raises(ValueError, match="not a page of the theme"):
+        one_file(tmp_path)
+
+
+@pytest.mark.site
+def test_modules_that_cannot_be_put_together_stop_the_build_with_the_reason():
+    with pytest.raises(RuntimeError, match=r"could not be put into one:[\s\S]*nowhere"):
+        bundled("nowhere")
+
+
+@pytest.mark.site
+def test_everything_carried_is_what_the_site_serves(built_site):
+    found = carried(built_site)
+    for path, data in found.items():
+        if "/runtime/" in path:
+            assert data == (built_site / path).read_bytes()
+        assert gzip.decompress(base64.b64decode(packed(data))) == data
+    manifest = json.loads((built_site / "assets/runtime/manifest.json").read_bytes())
+    assert {file["path"] for file in manifest["files"]} <= set(found)
+    assert f"{own_folder(built_site)}worker.js" in found
 
 
 @pytest.mark.site

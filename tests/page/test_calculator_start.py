@@ -122,3 +122,30 @@ def test_where_python_cannot_start_the_page_says_so_and_stays_whole(
     expect(section).to_have_attribute("data-status", "ready", timeout=READY_MS)
     page.locator('.tm [name="recompute"]').select_option("full")
     expect(page.locator(".tm output")).to_contain_text("110.7 GB")
+
+
+def test_search_waits_for_python_and_not_for_who_searches(
+    page: Page, context: BrowserContext
+) -> None:
+    workers: list[str] = []
+    page.on("worker", lambda worker: workers.append(worker.url))
+    held: list[Route] = []
+    context.route("**/*.wasm", lambda route: held.append(route))
+    page.goto("/calculator/")
+    expect(page.locator(".tm[data-attached]")).to_have_attribute("data-status", "loading")
+    page.wait_for_timeout(500)
+    assert not [url for url in workers if "/workers/search." in url]
+    # Whoever turns to it has it at once, though Python is still on its way.
+    page.get_by_role("textbox", name="Search").click()
+    page.get_by_role("textbox", name="Search").press_sequentially("recomputation")
+    expect(page.locator(".md-search-result__link").first).to_be_visible()
+    for route in held:
+        route.continue_()
+
+    workers.clear()
+    context.unroute("**/*.wasm")
+    page.goto("/calculator/")
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    page.wait_for_function("() => performance.getEntriesByName('python: first answer').length")
+    page.wait_for_timeout(500)
+    assert [url for url in workers if "/workers/search." in url]

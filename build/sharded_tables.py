@@ -175,5 +175,6 @@ def _told(row: Mapping[str, str]) -> str:
     if row["bucket_views"] == "yes":
         found.append("gradients in buckets")
     if row["micro_batches"] != "1":
-        found.append(f"{row['micro_batches']} micro-batches")
+        waits = ", reduced after the last" if row["synced"] == "no" else ""
+        found.append(f"{row['micro_batches']} micro-batches{waits}")
     return ", ".join(found)

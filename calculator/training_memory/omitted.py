@@ -8,8 +8,6 @@ from .categories import Category
 from .implementations import Implementation
 from .recorded_step import paged_bytes
 from .run import Run
-from .sharding import Way
-from .shares import share_of
 from .units import show_bytes
 
 
@@ -35,28 +33,9 @@ def _recorded(run: Run) -> Iterator[str]:
         )
     if run.layout.gpus > 1:
         yield "NCCL's buffers, which it takes from the GPU itself: some hundred MB a communicator."
-    if kept := _unreduced_bytes(run):
-        yield (
-            f"Whole gradients between micro-batches ({show_bytes(kept)}): here they are reduced "
-            "after each, as with accelerate's sync_each_batch; transformers' Trainer keeps them "
-            "whole until the last."
-        )
     yield "Anything beside the model's step: a second model, evaluation, data kept on the GPU."
     if run.model.experts:
         yield "Uneven routing: every expert is taken to get the same number of tokens."
-
-
-def _unreduced_bytes(run: Run) -> int:
-    """What FSDP2 holds where gradients are not reduced until the last micro-batch.
-
-    torch/distributed/fsdp/_fully_shard/_fsdp_param.py, to_accumulated_grad_if_needed: in the dtype
-    in which they are to be reduced.
-    """
-    shared = run.layout.data > 1 and run.sharding.sharding is Way.FSDP2
-    trainer = run.implementation is Implementation.HUGGINGFACE
-    if not shared or not trainer or run.micro_batches == 1:
-        return 0
-    return run.model.parameters.total * share_of(run).reduce
 
 
 def _megatron(run: Run) -> Iterator[str]:

@@ -158,11 +158,26 @@ def _micro_batches(run: Run, made: Sized) -> list[Node]:
     first = Group(label="the first micro-batch", children=(forward, backward))
     counters = (Counter("forward"), Counter("backward"))
     nodes: list[Node] = [Repeat(count=1, child=first, counters=counters)]
+    kinds = splitting_of(run).waits
+    if kinds:
+        return nodes + _until_the_last(run, made, kinds)
     if run.micro_batches > 1:
         further = Group(label="a further micro-batch", children=made.micro_batch(1))
         counters = (Counter("forward", 2), Counter("backward", 2))
         nodes.append(Repeat(count=run.micro_batches - 1, child=further, counters=counters))
     return nodes
+
+
+def _until_the_last(run: Run, made: Sized, kinds: int) -> list[Node]:
+    """The micro-batches after the first, of which only the last reduces gradients."""
+    nodes: list[Node] = []
+    if kinds > 2:
+        further = Group(label="a further micro-batch", children=made.micro_batch(1))
+        counters = (Counter("forward", 2), Counter("backward", 2))
+        nodes.append(Repeat(count=run.micro_batches - 2, child=further, counters=counters))
+    last = Group(label="the last micro-batch", children=made.micro_batch(kinds - 1))
+    counters = (Counter("forward", run.micro_batches), Counter("backward", run.micro_batches))
+    return [*nodes, Repeat(count=1, child=last, counters=counters)]
 
 
 def optimizer_step(run: Run) -> Group:

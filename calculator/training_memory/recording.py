@@ -84,10 +84,11 @@ def record(
     tape.mark("forward", "inputs")
     ids = tape.new("token ids", ROWS, "int64")
     labels = tape.new("labels", ROWS, "int64")
-    usual = MOST_MICRO_BATCHES if structure.accumulates else 1
+    usual = structure.split.waits or (MOST_MICRO_BATCHES if structure.accumulates else 1)
     starts = []
     held: Tensor | None = None
-    for _ in range(micro_batches or usual):
+    for turn in range(micro_batches or usual):
+        tape.units.reduces = turn == (micro_batches or usual) - 1 or not structure.split.waits
         starts.append(len(tape.marks))
         tape.mark("forward", "embedding")
         held = None  # the outputs of the micro-batch before go only now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .implementations import Implementation
 from .run import Run
 from .sharding import FsdpUnits, Prefetch, ReduceDtype, Way
 from .splitting import ALONE, Share, Splitting
@@ -26,7 +27,18 @@ def splitting_of(run: Run) -> Splitting:
         casts=share.compute != share.keep,
         recasts=share.reduce != share.keep,
         replicated=of.replicate > 1,
+        waits=_kinds(run),
     )
+
+
+def _kinds(run: Run) -> int:
+    """Of how many kinds micro-batches are where only the last reduces gradients; 0 where all do.
+
+    transformers' Trainer has FSDP2 keep whole gradients until then (accelerate's no_sync), while
+    torchtitan reduces them each time.
+    """
+    waits = run.implementation is Implementation.HUGGINGFACE and run.micro_batches > 1
+    return min(run.micro_batches, 3) if waits else 0
 
 
 def share_of(run: Run) -> Share:

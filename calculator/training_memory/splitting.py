@@ -32,8 +32,10 @@ class Splitting:
     forward and backward pass; ``explicit`` whether each layer gathers the next one itself;
     ``casts`` whether it computes in another dtype than it keeps, ``recasts`` whether gradients are
     reduced in another dtype than they are kept; ``replicated`` whether each shard is on several
-    GPUs. DDP: ``views`` whether gradients live in its buckets. ``tensor`` says that several GPUs
-    share each layer, ``sequence`` that they share the tokens between its parts as well.
+    GPUs; ``waits``, over 0, that gradients are reduced after the last micro-batch alone, and that
+    so many micro-batches (2 or 3) are of different kinds. DDP: ``views`` whether gradients live in
+    its buckets. ``tensor`` says that several GPUs share each layer, ``sequence`` that they share
+    the tokens between its parts as well.
     """
 
     way: str = ""
@@ -45,6 +47,7 @@ class Splitting:
     casts: bool = False
     recasts: bool = False
     replicated: bool = False
+    waits: int = 0
     views: bool = False
 
 

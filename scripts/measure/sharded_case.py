@@ -46,6 +46,8 @@ class ShardedCase:
     prefetch: str = "implicit"
     reduce_dtype: str = "fp32"
     bucket_views: bool = False
+    #: Whether FSDP2 reduces gradients after every micro-batch, and not after the last alone.
+    synced: bool = True
     #: Which step is looked at, from 1: DDP's first one still has other buckets.
     turn: int = 2
 
@@ -82,7 +84,7 @@ class ShardedCase:
                 values["step"] = Case.from_row(row)
             elif field.name in ("data", "replicas", "tensor", "turn"):
                 values[field.name] = int(row[field.name])
-            elif field.name in ("reshard", "bucket_views", "sequence_parallel"):
+            elif field.name in ("reshard", "bucket_views", "sequence_parallel", "synced"):
                 values[field.name] = row[field.name] == "yes"
             else:
                 values[field.name] = row[field.name]

@@ -31,7 +31,17 @@ GEMMA = _shaped("gemma-3-1b", 1, 2048)
 
 def cases() -> tuple[ShardedCase, ...]:
     """Every case of the table, in order."""
-    return tuple(dict.fromkeys((*_fsdp2(), *_ddp(), *_tensor())))
+    return tuple(dict.fromkeys((*_fsdp2(), *_ddp(), *_tensor(), *_waiting())))
+
+
+def _waiting() -> Iterator[ShardedCase]:
+    """Gradients that wait whole for the last micro-batch, as transformers' Trainer has it."""
+    for step in _both(LLAMA_1B.with_(micro_batches=3)):
+        base = ShardedCase(step=step, data=8, sharding="fsdp2", wrap="ends", synced=False)
+        yield base
+        yield base.with_(reduce_dtype="bf16")
+    step = LLAMA_1B.with_(micro_batches=2, precision="fp32")
+    yield ShardedCase(step=step, data=8, sharding="fsdp2", wrap="layers", synced=False)
 
 
 def _both(step: Case) -> Iterator[Case]:

@@ -35,14 +35,19 @@ class ShardedStep(Step):
         size = (case.step.micro_batch, case.step.sequence)
         self.tokens = torch.randint(0, self.model.vocabulary, size, device=device)
         self.labels = self.tokens.clone()
-        self.built = sharding.laid_on(built, mesh, case)
+        self.built = self.called = sharding.laid_on(built, mesh, case)
         if case.sharding == "ddp":
             arrived = data_parallel.arrival(self.built, self._backward) if case.turn > 1 else None
-            self.built = data_parallel.wrapped(self.built, case, arrived)
+            self.built = self.called = data_parallel.wrapped(self.built, case, arrived)
         self.updater = optimizers.updater(
             case.step.optimizer, self.built, precision=case.step.precision
         )
         gc.collect()
+
+    def micro_batch(self, *, last: bool) -> None:
+        """Accelerate's no_sync: gradients are not reduced until the last micro-batch."""
+        if not self.sharded.synced:
+            self.built.set_requires_gradient_sync(last)
 
     def buckets(self) -> Iterator[Tensor]:
         """DDP's buckets."""

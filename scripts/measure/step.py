@@ -94,6 +94,9 @@ class Step:
         if self.loss is not None:
             yield "loss", self.loss
 
+    def micro_batch(self, *, last: bool) -> None:
+        """A micro-batch begins."""
+
     def buckets(self) -> Iterator[Tensor]:
         """What gradients are sent in, if it stays from step to step."""
         yield from ()
@@ -180,7 +183,8 @@ def traced_step(
 def run(step: Step, begin: Callable[[str], None]) -> None:
     """Take one training step; ``begin`` hears of each phase as it begins."""
     kept: list[Any] = []
-    for _ in range(step.case.micro_batches):
+    for number in range(1, step.case.micro_batches + 1):
+        step.micro_batch(last=number == step.case.micro_batches)
         kept.clear()
         begin("forward")
         with offloading(step.case):

@@ -124,6 +124,7 @@ SHARDED_COLUMNS = (
     "prefetch",
     "reduce_dtype",
     "bucket_views",
+    "synced",
     "turn",
     "parameters",
     "persistent_bytes",

@@ -37,6 +37,7 @@ class Unit:
         "reduced",
         "reshards",
         "state",
+        "sums",
         "weights",
     )
 
@@ -51,6 +52,8 @@ class Unit:
         self.gathered: Storage | None = None
         self.grad: Storage | None = None
         self.reduced: Storage | None = None
+        #: Whole gradients of earlier micro-batches that wait to be reduced, by weight.
+        self.sums: dict[str, Tensor] = {}
         #: Where in the order of forward passes it was.
         self.places: list[int] = []
 
@@ -216,7 +219,14 @@ class FullySharded(Units):
     def _after_backward(self, one: Unit) -> None:
         """post_backward: free the weights, reduce the gradients."""
         one.state = AFTER_BACKWARD
-        gradients = []
+        for weight in one.weights():
+            if weight.name in one.sums and weight.grad is not None:
+                weight.grad = None  # added in place
+        if not self.reduces:
+            self._wait(one)
+            return
+        gradients = list(one.sums.values())
+        one.sums.clear()
         for weight in one.weights():
             if weight.grad is not None:
                 gradients.append(self._as_weight(weight, weight.grad))
@@ -237,6 +247,25 @@ class FullySharded(Units):
             self.tape.count_as(share, Category.GRADIENTS)
             one.grad = share
         self.reducing = given
+
+    def _wait(self, one: Unit) -> None:
+        """Keep whole gradients for the next micro-batch, in the dtype to reduce them in.
+
+        _fsdp_param.py, to_accumulated_grad_if_needed: where that is the gradients' own, autograd
+        adds to them itself.
+        """
+        one.gathered = None
+        recast = self.splitting.casts and not self.splitting.recasts
+        for weight in one.weights():
+            if weight.grad is None:
+                continue
+            if recast:
+                name = f"gradient of {weight.name}, whole"
+                one.sums[weight.name] = self.tape.new(name, weight.numel, "fp32")
+                weight.grad = None
+            kept = one.sums.get(weight.name, weight.grad)
+            assert kept is not None
+            self.tape.count_as(kept.storage, Category.GRADIENTS)
 
     def _as_weight(self, weight: Parameter, gradient: Tensor) -> Tensor:
         """_get_grad_inner_tensor: the gradient of this GPU's part of a weight that GPUs share.

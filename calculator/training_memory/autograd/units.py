@@ -14,6 +14,8 @@ class Units:
 
     #: Whether a weight's gradient, once it is there, is the one that the optimizer reads.
     keeps_gradients = True
+    #: Whether gradients are summed over GPUs in this micro-batch.
+    reduces = True
 
     def begin(self) -> None:
         """The model's forward pass begins."""

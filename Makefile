@@ -55,6 +55,7 @@ bench: $(DEV_TOOLS) $(NPM_TOOLS) $(BROWSER) site ## Time all there is to time (T
 	@$(BIN)/python scripts/benchmarks/start.py
 	@$(BIN)/python scripts/benchmarks/changes.py
 	@$(BIN)/python scripts/benchmarks/building.py
+	@$(BIN)/python scripts/benchmarks/plans.py
 
 measure: $(MEASURE_TOOLS) ## Trace PyTorch's own steps again, all of them or KINDS="steps sharded" (hours)
 	@OMP_NUM_THREADS=1 PYTHONPATH=calculator:scripts $(MEASURE)/bin/python -m measure.record $(KINDS)

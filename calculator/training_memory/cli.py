@@ -180,8 +180,14 @@ def _fit(command: str, arguments: list[str]) -> int:
     asked = fit_command.read(given, errors)
     found = fit_command.answer(asked, _tell)
     if asked.json:
-        return _write(_json(found.to_json()))
-    return _write(fit_text(found, _terminal(), binary=asked.binary))
+        reading = {"reading": asked.report.to_json()} if asked.report else {}
+        return _write(_json({**found.to_json(), **reading}))
+    said = fit_text(found, _terminal(), binary=asked.binary)
+    if asked.report:
+        from .render.reading import doubts
+
+        said += doubts(asked.report, _terminal())
+    return _write(said)
 
 
 def _tell(progress: Progress) -> None:

@@ -14,6 +14,11 @@ from .request import read_request
 from .run import Run
 from .units import parse_count
 
+# For type checkers alone: most runs are read from no file.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .readers.report import Report
+
 _ABOUT = (
     "Says whether a run fits its GPU, what each single change saves and costs, the cheapest plan "
     "that fits with the lines to write for it, the fewest GPUs, and the longest sequence and "
@@ -38,6 +43,7 @@ class Asked:
     batch: int
     binary: bool
     json: bool
+    report: Report | None
 
 
 def parser(command: str) -> Parser:
@@ -79,6 +85,7 @@ def read(given: Mapping[str, object], mistakes: Sequence[InputError]) -> Asked:
         batch=numbers["global_batch"] or batch_for(run, gpus),
         binary=request.binary,
         json=request.json,
+        report=request.report,
     )
 
 

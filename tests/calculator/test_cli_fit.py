@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +74,24 @@ def test_a_mistake_is_named(capsys: pytest.CaptureFixture[str], arguments: str, 
     status, out, err = fit(capsys, *arguments.split())
     assert (status, out) == (2, "")
     assert said in err
+
+
+def test_what_a_file_says_and_the_answer_leaves_out_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = tmp_path / "train.yaml.json"
+    config.write_text(
+        json.dumps(
+            {
+                "train_micro_batch_size_per_gpu": 2,
+                "gradient_accumulation_steps": 4,
+                "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}},
+            }
+        )
+    )
+    asked = ("--model", "llama-3-8b", "--config", str(config), "--gpus", "8")
+    status, out, err = fit(capsys, *asked)
+    assert (status, err) == (0, "")
+    assert "on 8 GPUs with" in " ".join(out.split())
+    _, plain, _ = fit(capsys, *asked, "--json")
+    assert json.loads(plain)["reading"]

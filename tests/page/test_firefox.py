@@ -7,6 +7,7 @@ every Firefox brings. Where there is no Firefox these tests are skipped, and say
 from __future__ import annotations
 
 import gc
+import json
 import re
 import shutil
 import time
@@ -81,7 +82,10 @@ def firefox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Marionette]:
 
 
 def opened(driver: Marionette, file: Path) -> None:
+    """Open a page and wait for all of it: the driver may return before the page is there."""
     driver.navigate(file.as_uri())
+    there = f"location.href.startsWith({json.dumps(file.as_uri())})"
+    wait(driver, f"{there} && document.readyState === 'complete'")
 
 
 def run(driver: Marionette, script: str) -> Any:
@@ -129,6 +133,7 @@ def test_every_page_opens_with_all_it_shows(firefox: Marionette, folder: Path, p
 
 def test_mathematics_is_laid_out(firefox: Marionette, folder: Path) -> None:
     opened(firefox, folder / "chapter" / "index.html")
+    wait(firefox, "document.querySelector('math mfrac')")
     fraction = firefox.find_element(CSS, "math mfrac")
     assert fraction.rect["height"] > 20
 

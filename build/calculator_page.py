@@ -27,6 +27,7 @@ def runtime_data() -> dict[str, Any]:
         "info": manifest["pyodide"]["info"],
         "library": manifest["library"],
         "package": manifest["package"]["path"],
+        "files": manifest["apart"]["files"]["path"],
         "snapshot": manifest["snapshot"],
         "starts": {kind: start["files"] for kind, start in manifest["starts"].items()},
         "size": manifest["starts"]["quick"]["gzip_bytes"],

@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from mkdocs.config import load_config
 
 import decoder_package
+import files_package
 import make_tables
 from audit import audit
 from downloads import make_downloads
@@ -150,13 +151,18 @@ def make_site() -> None:
     )
     stages.run(
         "runtime",
-        lambda: make_runtime(wheel, read_snapshot(), apart={"decoder": decoder_package.packed()}),
+        lambda: make_runtime(
+            wheel,
+            read_snapshot(),
+            apart={"decoder": decoder_package.packed(), "files": files_package.packed()},
+        ),
         reads=[
             wheel,
             SNAPSHOT,
             PYODIDE,
             BUILD / "runtime.py",
             BUILD / "library.py",
+            BUILD / "files_package.py",
             *decoder,
         ],
         makes=[RUNTIME],

@@ -61,6 +61,14 @@ class _Catalog(Mapping[str, Model]):
             self._built[model_id] = build({"id": model_id, **values})
         return self._built[model_id]
 
+    def published(self) -> Iterator[tuple[str, str]]:
+        """Each id with the name under which its config.json is published, where it is."""
+        for model_id, line in self._lines.items():
+            for pair in line.strip("{ }").split(", "):
+                key, _, value = pair.partition(" = ")
+                if key == "config":
+                    yield model_id, str(parse_value(value))
+
     def _base(self, quoted: str) -> dict[str, int | bool | str]:
         """The values of a base, over those of the base that it names, if it names one."""
         own = parse_lines(self._tables[f"base.{parse_value(quoted)}"])
@@ -82,7 +90,7 @@ def _parsed(texts: dict[str, str]) -> dict[str, int | bool | str]:
 
 
 @lru_cache(maxsize=1)
-def models() -> Mapping[str, Model]:
+def models() -> _Catalog:
     """Every model of the catalog by its id, in the order of the file."""
     return _Catalog()
 

@@ -6,6 +6,7 @@
 
 import { Controls } from "./controls.js";
 import { Died } from "./died.js";
+import { Files } from "./files.js";
 import { morph } from "./morph.js";
 import { startWhenNear } from "./near.js";
 import { Planner } from "./plan.js";
@@ -96,6 +97,11 @@ class Calculator {
       { signal },
     );
     this.#died = new Died(section, this.#runtime, signal, () => this.#state);
+    const files = section.querySelector('[data-key="files"]');
+    if (files instanceof HTMLElement) {
+      const { files: path } = JSON.parse(section.dataset.runtime ?? "{}");
+      new Files(files, this.#runtime, path, () => this.#state, (state) => this.#onFiles(state), signal);
+    }
     this.#runtime.watch((state) => this.#onRuntime(state), signal);
     startWhenNear(section, this.#runtime, signal);
     if (addressed) {
@@ -158,6 +164,22 @@ class Calculator {
     this.#state = state;
     this.#history = "keep";
     this.#last = "";
+    this.#request();
+  }
+
+  /**
+   * A reader's files mean this state.
+   * @param {string} state
+   */
+  #onFiles(state) {
+    this.#set.clear();
+    this.#steps.clear();
+    this.#state = state;
+    this.#history = "keep";
+    this.#last = "";
+    if (this.addressed) {
+      history.pushState(history.state ?? { x: scrollX, y: scrollY }, "", `#${state}`);
+    }
     this.#request();
   }
 

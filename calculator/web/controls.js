@@ -115,7 +115,8 @@ export class Controls {
       this.#hears.set(control.name, String(control.checked), false);
     } else if (control instanceof HTMLInputElement && control.type === "text") {
       // Numbers were heard while they were typed; a name is heard once it is whole.
-      if (!isNumber(control)) this.#hears.set(control.name, control.value, false);
+      const numeric = control.inputMode === "numeric";
+      if (!numeric && control.name !== "") this.#hears.set(control.name, control.value, false);
     } else if (control instanceof HTMLInputElement && control.type === "radio") {
       this.#hears.set(control.dataset.name ?? "", control.value, true);
     }

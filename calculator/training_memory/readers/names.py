@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from ..catalog import models, parse_lines, parse_value, read_tables
+from ..catalog import models
 
 #: Words in a published name that do not change the shape.
 _ASIDE = frozenset({"instruct", "chat", "base", "hf", "it", "pt", "meta", "bnb", "4bit"})
@@ -26,12 +26,8 @@ def _known() -> Mapping[str, str]:
 
 
 def _names() -> Iterator[tuple[str, str]]:
-    lines = parse_lines(read_tables("models.toml")["models"])
-    for known in models():
-        for pair in lines[known].strip("{ }").split(", "):
-            key, _, value = pair.partition(" = ")
-            if key == "config":
-                yield _key(str(parse_value(value))), known
+    for known, published in models().published():
+        yield _key(published), known
     for known in models():
         yield _key(known), known
 

@@ -10,6 +10,7 @@ from ..recorded_step import trained_parameters
 from ..run import Run
 from ..units import ratio, show_bytes
 from .answer import ADAPTED, label
+from .chooser import chooser
 from .fields import FIELDS, IMPLEMENTATIONS, Field, Kind, Place, at
 from .svg import escape
 from .words import question
@@ -117,7 +118,7 @@ def form(run: Run, state: State, *, prefix: str) -> str:
         '<fieldset class="tm-controls" disabled><legend class="tm-hidden">The run</legend>'
         f"{_presets(run, state)}"
         f'<div class="tm-fields">{drawn(at(Place.OPEN), values, prefix, under)}</div>'
-        f'<div class="tm-folds">{groups}</div></fieldset></form>'
+        f'<div class="tm-folds">{groups}{chooser(prefix)}</div></fieldset></form>'
     )
 
 

@@ -48,7 +48,8 @@ def calculator(
         '<span data-progress aria-hidden="true"></span><noscript> Changing them needs JavaScript.'
         "</noscript></p>"
         f"{form(run, shown, prefix=prefix)}"
-        f'<div class="tm-result">{_died(prefix)}{_units(prefix)}'
+        f'<div class="tm-result">{_died(prefix)}<div class="tm-reading" data-reading></div>'
+        f"{_units(prefix)}"
         f'<figure class="tm-figure" data-part="bar">{made["bar"]}</figure>'
         f'<figure class="tm-figure" data-part="step">{made["step"]}</figure>'
         f'<div data-part="split">{made["split"]}</div>'

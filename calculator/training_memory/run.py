@@ -100,7 +100,6 @@ class Run:
         }
 
 
-
 def _plain(record: Switches | Tuning | Layout | Sharding) -> dict[str, object]:
     """A record's fields as JSON has them."""
     return {item.name: _as_json(getattr(record, item.name)) for item in fields(type(record))}

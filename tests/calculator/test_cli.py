@@ -296,7 +296,7 @@ def test_reading_lists_every_key_and_how_to_go_on(run, tmp_path):
     path = FILES / "axolotl-qlora.yml"
     said = run("read", str(path), "--data", "4").out
     assert "axolotl configuration" in said
-    assert "load_in_4bit: true - weights of 4 or 8 bits" in " ".join(said.split())
+    assert "sample_packing: true - packed sequences cut attention short" in " ".join(said.split())
     assert f"training-memory estimate --config {path} --data 4" in " ".join(said.split())
     plain = run("read", str(path), "--json").json
     assert plain["run"]["micro_batches"] == 4

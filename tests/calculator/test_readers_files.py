@@ -164,6 +164,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             **HUGGING_FACE,
             "data": 8,
             "zero": 3,
+            "fsdp_units": "layers",  # accelerate wraps layers, and the model around them
             "micro_batches": 1,
             "recipe": "autocast-adam",  # accelerate makes FSDP's shards FP32
         },
@@ -174,8 +175,10 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         "accelerate",
         {
             **HUGGING_FACE,
-            "data": 8,  # 32 GPUs in 4 machines, each of which holds the model once
+            "data": 32,
+            "replicate": 4,  # machines, each of which holds the model once
             "zero": 3,
+            "fsdp_units": "layers",
             "micro_batches": 1,
             "recipe": "autocast-adam",
             "recompute": "full",
@@ -189,6 +192,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             **HUGGING_FACE,
             "data": 4,
             "zero": 3,
+            "fsdp_units": "layers",
             "micro_batches": 1,
             "recipe": "autocast-adam",
         },
@@ -225,6 +229,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "micro_batches": 16,
             "data": 8,
             "zero": 3,
+            "fsdp_units": "layers",
             "recipe": "autocast-adam",
             "recompute": "full",
             "attention": "flash",
@@ -260,11 +265,15 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "micro_batch": 4,
             "micro_batches": 1,
             "data": 1,
-            "recipe": "bf16-adam",
+            "recipe": "bf16-adam",  # TRL keeps adapters in bfloat16 beside 4-bit weights
             "recompute": "full",
+            "adapter": "qlora",
+            "adapter_rank": 16,
+            "adapter_targets": "query-value",
+            "adapter_dtype": "bf16",
             "clip": True,
         },
-        {"GPUs", "use_peft", "lora_r", "lora_target_modules", "load_in_4bit"},
+        {"GPUs"},
     ),
     (
         "titan-llama3-8b.toml",
@@ -406,13 +415,18 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "micro_batch": 2,
             "micro_batches": 4,
             "data": 1,
-            "recipe": "bf16-adam",
+            "recipe": "autocast-adam",  # PEFT keeps adapters in FP32
             "recompute": "full",
             "attention": "flash",
             "optimizer": "adamw-8bit",
+            "adapter": "qlora",
+            "adapter_rank": 32,
+            "adapter_targets": "all-linear",
+            "adapter_dropout": True,
+            "frozen_dtype": "bf16",
             "clip": True,
         },
-        {"GPUs", "sample_packing", "adapter", "load_in_4bit"},
+        {"GPUs", "sample_packing"},
     ),
     (
         "axolotl-fsdp.yml",
@@ -463,9 +477,13 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "recipe": "autocast-adam",
             "recompute": "full",
             "attention": "eager",
+            "adapter": "qlora",
+            "adapter_rank": 8,
+            "adapter_targets": "all-linear",
+            "frozen_dtype": "bf16",
             "clip": True,
         },
-        {"GPUs", "stage", "finetuning_type", "quantization_bit"},
+        {"GPUs", "stage"},
     ),
     (
         "llamafactory-pure.yaml",
@@ -508,7 +526,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         "torchtune-lora.yaml",
         "torchtune",
         {
-            "implementation": "torchtitan",
+            **HUGGING_FACE,  # PEFT's adapters are the ones that are followed
             "model": "llama-3.1-8b",
             "micro_batch": 2,
             "micro_batches": 2,  # ${batch_size}
@@ -517,9 +535,12 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "recompute": "none",
             "loss": "chunked",
             "optimizer": "paged-adamw-8bit",
+            "adapter": "lora",
+            "adapter_rank": 8,
+            "adapter_targets": "all-linear",
             "clip": True,
         },
-        {"GPUs", "sequence", "model._component_", "model.lora_rank"},
+        {"GPUs", "sequence"},
     ),
     (
         "launch-trainer.sh",
@@ -532,6 +553,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "micro_batches": 1,
             "data": 16,
             "zero": 3,
+            "fsdp_units": "layers",
             "recipe": "autocast-adam",
             "recompute": "full",
             "optimizer": "adafactor-hf",
@@ -612,7 +634,19 @@ def test_degrees_said_beside_the_files_decide_the_micro_batches():
 def test_what_is_lost_says_why():
     (lost,) = (
         finding
-        for finding in read("axolotl-qlora.yml").report.of(Standing.LOST)
-        if finding.key == "load_in_4bit"
+        for finding in read("ds-zero2-offload.json").report.of(Standing.LOST)
+        if finding.key == "zero_optimization.offload_optimizer.device"
     )
-    assert "full size" in lost.said
+    assert "counted as staying on the GPU" in lost.said
+
+
+def test_adapters_under_fsdp_say_that_all_weights_are_counted_as_trained(tmp_path):
+    lora = "base_model: meta-llama/Llama-2-7b-hf\nsequence_len: 512\nadapter: lora\nlora_r: 8\n"
+    fsdp = "fsdp: [full_shard, auto_wrap]\nbf16: true\n"
+    resolved = read_files([("a.yml", lora + fsdp)], {"data": 8})
+    assert (resolved.fields["adapter"], resolved.fields["zero"]) == ("lora", 3)
+    with pytest.raises(InputErrors, match="under FSDP2 whole models are trained so far"):
+        Run.from_json(resolved.fields)
+    report = resolved.report.in_the_textbooks_way(resolved.fields, "huggingface")
+    (lost,) = (finding for finding in report.doubts if finding.key == "adapter")
+    assert "the job needs far less" in lost.said

@@ -70,7 +70,7 @@ FORMAT = Format(
                 "no": {"gpus": 1},
                 "false": {"gpus": 1},
                 "multi_gpu": {"zero": 0},
-                "fsdp": {"shards": -1},
+                "fsdp": {"shards": -1, "fsdp_units": "layers"},
                 "deepspeed": {"master": True},
                 "megatron_lm": {"master": True},
                 "tp": {"zero": 0},

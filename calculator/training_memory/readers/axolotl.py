@@ -6,10 +6,10 @@ weights in the dtype in which it computes.
 
 from __future__ import annotations
 
-from . import fsdp
+from . import adapters, fsdp
 from .optimizers import OTHER, TRANSFORMERS
 from .table import Format, Row, Taken, choice, count, is_on, lost, taken, text, word_of, words
-from .training_arguments import ADAPTERS, BESIDE, COMPILED, QUANTIZED, clips, deepspeed_file
+from .training_arguments import BESIDE, COMPILED, QUANTIZED, clips, deepspeed_file
 
 
 @taken("bf16", ("compute_dtype", "weights_dtype"), "bfloat16", usual="auto")
@@ -40,6 +40,24 @@ def _recomputes(name: str, value: object) -> Taken:
         why = "checkpoints moved to the host were counted as staying on the GPU"
         return Taken(settings={"recompute": "full"}, lost=why)
     return Taken(settings={"recompute": "full" if is_on(name, value) else "none"})
+
+
+@taken("adapter", ("adapter", "base_bits"))
+def _adapter(name: str, value: object) -> Taken:
+    word = word_of(value)
+    meanings: dict[str, dict[str, object]] = {
+        "lora": {"adapter": "lora"},
+        "qlora": {"adapter": "lora", "base_bits": 4},
+        "": {},
+    }
+    if word not in meanings:
+        return Taken(settings={"adapter": "lora"}, lost="this adapter was counted as LoRA")
+    return Taken(settings=meanings[word])
+
+
+@taken("lora_target_linear", ("adapter_targets",))
+def _linear(name: str, value: object) -> Taken:
+    return Taken(settings={"adapter_targets": "all-linear"} if is_on(name, value) else {})
 
 
 def _attention(key: str, means: str) -> Row:
@@ -116,8 +134,14 @@ FORMAT = Format(
             "unsloth_cross_entropy_loss",
             "flash_attn_cross_entropy",
         ),
-        lost("adapter", ADAPTERS),
-        lost("load_in_4bit", QUANTIZED, "load_in_8bit", "gptq"),
+        _adapter,
+        adapters.rank("lora_r"),
+        adapters.targets("lora_target_modules"),
+        _linear,
+        adapters.dropout("lora_dropout"),
+        adapters.bits("load_in_4bit", 4),
+        adapters.bits("load_in_8bit", 8),
+        lost("gptq", QUANTIZED),
         lost(
             "lora_mlp_kernel",
             "adapters' fused kernels are not modelled",

@@ -8,38 +8,39 @@ from .table import Row, Taken, is_on, lost, taken, word_of, words
 
 _OFFLOADED = "weights, gradients and states moved to the host were counted as staying on the GPU"
 #: FSDP's sharding strategies by name and number (torch.distributed.fsdp.ShardingStrategy).
+_FULL: dict[str, object] = {"zero": 3}
+_GRADIENTS: dict[str, object] = {"zero": 3, "reshard_after_forward": False}
 _STRATEGIES: dict[str, dict[str, object]] = {
-    "full_shard": {"zero": 3},
-    "1": {"zero": 3},
-    "shard_grad_op": {"zero": 2},
-    "2": {"zero": 2},
+    "full_shard": _FULL,
+    "1": _FULL,
+    "shard_grad_op": _GRADIENTS,
+    "2": _GRADIENTS,
     "no_shard": {"zero": 0},
     "3": {"zero": 0},
-    "hybrid_shard": {"zero": 3, "hybrid": True},
-    "4": {"zero": 3, "hybrid": True},
-    "hybrid_shard_zero2": {"zero": 2, "hybrid": True},
-    "hybrid_shard_zero_2": {"zero": 2, "hybrid": True},
-    "5": {"zero": 2, "hybrid": True},
-    "_hybrid_shard_zero2": {"zero": 2, "hybrid": True},
+    "hybrid_shard": {**_FULL, "hybrid": True},
+    "4": {**_FULL, "hybrid": True},
+    "hybrid_shard_zero2": {**_GRADIENTS, "hybrid": True},
+    "hybrid_shard_zero_2": {**_GRADIENTS, "hybrid": True},
+    "5": {**_GRADIENTS, "hybrid": True},
+    "_hybrid_shard_zero2": {**_GRADIENTS, "hybrid": True},
 }
-#: accelerate trains FSDP's shards in FP32 under mixed precision, whatever dtype was loaded.
-_SHARDED = {"shards": -1}
-_WHOLE = "the weights stay whole from forward to backward; ZeRO-2 keeps them whole throughout"
-_IN_BETWEEN = {"shard_grad_op": _WHOLE, "2": _WHOLE}
+#: accelerate trains FSDP's shards in FP32 under mixed precision, whatever dtype was loaded; it
+#: wraps a model's layers, so that embedding, last norm and head are one unit with the model.
+_SHARDED: dict[str, object] = {"shards": -1, "fsdp_units": "layers"}
 
 
 def _strategy(name: str, value: object) -> Taken:
     word = word_of(value)
     if word not in _STRATEGIES:
         raise InputError.unknown_name(name, word, tuple(_STRATEGIES))
-    return Taken(settings={**_SHARDED, **_STRATEGIES[word]}, said=_IN_BETWEEN.get(word, ""))
+    return Taken(settings={**_SHARDED, **_STRATEGIES[word]})
 
 
-@taken("fsdp", ("zero", "shards", "hybrid"))
+@taken("fsdp", ("zero", "shards", "hybrid", "reshard_after_forward"))
 def _words(name: str, value: object) -> Taken:
     """``full_shard auto_wrap``, a list of such words, or, since transformers 5, on or off."""
     if isinstance(value, bool):
-        return Taken(settings={"zero": 3, **_SHARDED} if value else {})
+        return Taken(settings={**_FULL, **_SHARDED} if value else {})
     words = value if isinstance(value, list) else str(value).replace(",", " ").split()
     settings: dict[str, object] = {}
     offloads = False
@@ -55,14 +56,14 @@ def _words(name: str, value: object) -> Taken:
 
 @taken(
     "fsdp_config.reshard_after_forward",
-    ("zero", "shards"),
+    ("zero", "shards", "reshard_after_forward"),
     "fsdp_config.fsdp_reshard_after_forward",
 )
 def _reshards(name: str, value: object) -> Taken:
     """In FSDP 2 whether weights are spread again after forward; in FSDP 1's files a strategy."""
     if word_of(value) in _STRATEGIES:
         return _strategy(name, value)
-    return Taken(settings={"zero": 3 if is_on(name, value) else 2, **_SHARDED})
+    return Taken(settings={**(_FULL if is_on(name, value) else _GRADIENTS), **_SHARDED})
 
 
 @taken(
@@ -94,7 +95,7 @@ ROWS: tuple[Row, ...] = (
     _words,
     taken(
         "fsdp_config.fsdp_sharding_strategy",
-        ("zero", "shards", "hybrid"),
+        ("zero", "shards", "hybrid", "reshard_after_forward"),
         "fsdp_config.sharding_strategy",
     )(_strategy),
     _reshards,

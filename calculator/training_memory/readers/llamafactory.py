@@ -6,9 +6,9 @@ Keys and defaults follow LLaMA-Factory's ``hparams/``; it makes trained weights 
 
 from __future__ import annotations
 
-from . import fsdp
+from . import adapters, fsdp
 from .table import Format, Taken, choice, count, is_on, lost, taken, text, word_of, words
-from .training_arguments import ADAPTERS, BESIDE, QUANTIZED, SHARED
+from .training_arguments import BESIDE, SHARED
 
 _LOW_RANK = "this optimizer is not modelled; AdamW's two numbers a parameter were counted"
 
@@ -25,16 +25,19 @@ def _recomputes(name: str, value: object) -> Taken:
     return Taken(settings={"recompute": "none" if is_on(name, value) else "full"})
 
 
-@taken("finetuning_type", (), usual="lora")
+@taken("finetuning_type", ("adapter",), usual="lora")
 def _kind(name: str, value: object) -> Taken:
     word = word_of(value)
     if word == "full":
-        return Taken(settings={})
+        return Taken(settings={"adapter": "none"})
     if word == "freeze":
         return Taken(
-            settings={}, lost="frozen weights are not modelled; all were counted as trained"
+            settings={"adapter": "none"},
+            lost="frozen weights are not modelled; all were counted as trained",
         )
-    return Taken(settings={}, lost=ADAPTERS)
+    return Taken(
+        settings={"adapter": "lora"}, lost="" if word == "lora" else "this was counted as LoRA"
+    )
 
 
 @taken("stage", ())
@@ -45,8 +48,10 @@ def _stage(name: str, value: object) -> Taken:
 
 
 def upcast(_: object, settings: dict[str, object]) -> None:
-    """Trained weights are FP32 unless something says otherwise."""
-    settings.setdefault("weights_dtype", "fp32")
+    """Trained weights are FP32 unless something says otherwise; frozen ones are not touched."""
+    frozen = settings.get("adapter", "lora") == "lora"
+    kept = settings.get("compute_dtype", "fp32") if frozen else "fp32"
+    settings.setdefault("weights_dtype", kept)
 
 
 FORMAT = Format(
@@ -81,7 +86,10 @@ FORMAT = Format(
                 "disabled": {"attention": "eager"},
             },
         ),
-        lost("quantization_bit", QUANTIZED),
+        adapters.quantization,
+        adapters.rank("lora_rank", usual=8),
+        adapters.targets("lora_target", usual="all"),
+        adapters.dropout("lora_dropout"),
         lost("use_galore", _LOW_RANK, "use_apollo", "use_badam", "use_adam_mini"),
         taken("use_muon", ("optimizer",))(
             lambda name, value: Taken(settings={"optimizer": "muon"} if is_on(name, value) else {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from .. import switches
+from .. import sharding, switches, tuning
 from ..records import dataclass
 
 #: Said where the way in which a program runs its step is not counted yet.
@@ -15,7 +15,7 @@ TEXTBOOK = (
 )
 
 #: Choices that change what is counted, each with the one that the textbook's way comes to.
-_CHOICES = {"optimizer": "adamw", "loss": "full", "attention": "flash"}
+_CHOICES = {"optimizer": "adamw", "loss": "full", "attention": "flash", "adapter": "none"}
 _LONGEST = 60
 _FEW = 4
 
@@ -114,15 +114,18 @@ class Report:
 def _of_the_textbook(finding: Finding, fields: set[str]) -> Finding:
     """A finding where the textbook, which has one way only, takes the place of a library's way."""
     own = {*finding.field.split(", ")}
-    if finding.standing in DOUBTS or own - {*switches.USUAL}:
+    if finding.standing in DOUBTS or own - {*switches.USUAL, *tuning.USUAL, *sharding.USUAL}:
         return finding
     lost = bool(own & fields)
+    why = "the textbook has one way only"
+    if "adapter" in own:
+        why = "in the textbook's way every weight is counted as trained: the job needs far less"
     return Finding(
         standing=Standing.LOST if lost else Standing.BESIDE,
         file=finding.file,
         key=finding.key,
         value=finding.value,
-        said="the textbook has one way only" if lost else finding.said,
+        said=why if lost else finding.said,
     )
 
 

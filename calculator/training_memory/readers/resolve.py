@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from .. import layout, sharding, switches
+from .. import layout, sharding, switches, tuning
 from ..catalog import build
 from ..errors import InputError
 from ..implementations import Implementation
@@ -17,11 +17,13 @@ from .report import Finding, Report, Standing
 from .settings import SETTINGS, field_of
 from .table import OFF, Note, Part
 
+_NOT_OF_THE_TEXTBOOK = frozenset({*switches.USUAL, *tuning.USUAL, *sharding.USUAL})
+
 #: Settings that are a field of the run as they are.
 _DIRECT = tuple(
     setting
     for setting, (field, _) in SETTINGS.items()
-    if field == setting and setting not in ("model", "micro_batch")
+    if field == setting and setting not in ("model", "micro_batch", "adapter")
 )
 
 
@@ -74,6 +76,7 @@ class _Resolver:
             self._way()
             self._batch(self._data())
             self._recipe()
+            self._adapters()
             engine = self.settings.get("engine")
             if engine and not any(part.format.id == "deepspeed" for part in self.parts):
                 said = "add that file: it says how the job is spread over its GPUs"
@@ -143,6 +146,12 @@ class _Resolver:
                 standing, said = Standing.UNDERSTOOD, "as the other file says"
             else:
                 said = "auto leaves it to a file that is not here; add that file, or say the value"
+        used = [name for name in note.settings if name in self.settings or name.startswith("shape")]
+        if note.settings and not used:
+            if standing is Standing.ASSUMED:
+                return None
+            if standing is Standing.UNDERSTOOD:
+                return self._beside(part, note)  # such as an adapter's rank where there is none
         fields = [*dict.fromkeys(field_of(name) for name in note.settings)]
         lacks = [field for field in fields if field not in DEFAULTS]
         if standing in (Standing.UNDERSTOOD, Standing.ASSUMED) and fields and fields == lacks:
@@ -225,13 +234,11 @@ class _Resolver:
         nodes = _whole(self.settings.get("nodes", 1))
         if self.settings.get("hybrid") and nodes > 1 and data % nodes == 0:
             replicas = nodes
-        if self.settings.get("zero") and 1 < replicas < data:
-            self.fields["data"] = data // replicas
-            said = (
-                f"each is spread over {data // replicas} GPUs, which decides what one GPU holds; "
-                "that there are several changes nothing for it"
-            )
-            self._say(Standing.UNDERSTOOD, "copies of the model", replicas, "data", said)
+        if self.settings.get("zero") == 3 and 1 < replicas < data:
+            self.fields["replicate"] = replicas
+        if not self.settings.get("zero") or data == 1:
+            for name in ("reshard_after_forward", "fsdp_units"):
+                self.settings.pop(name, None)  # nothing is gathered
         return data
 
     def _all_replicas(self, replicas: int) -> int:
@@ -327,6 +334,31 @@ class _Resolver:
             self._say(Standing.ASSUMED, "dtype", weights, "recipe", said)
         self.fields["recipe"] = recipe
 
+    def _adapters(self) -> None:
+        """Adapters beside frozen weights: of which kind, and what either is kept in."""
+        bits, kind = self.settings.get("base_bits"), self.settings.get("adapter", "none")
+        own = [name for name in tuning.USUAL if name in self.settings]
+        if kind == "none":
+            for name in own:
+                self.settings.pop(name)
+            if bits:
+                said = (
+                    "quantised weights are not trained without adapters; all were counted in full"
+                )
+                self._say(Standing.LOST, "weights", f"{bits} bits", "adapter", said)
+            return
+        self.fields["adapter"] = "qlora" if bits == 4 else "lora"
+        self.fields |= {name: self.settings[name] for name in own if name != "adapter"}
+        self.fields["implementation"] = "huggingface"  # PEFT's adapters alone are followed
+        narrow = ("bf16", "fp16")
+        weights = self.settings.get("weights_dtype", self.settings.get("saved_dtype", "fp32"))
+        if self.settings.get("adapter_dtype") == "bf16" and weights in narrow:
+            self.fields["recipe"] = "bf16-adam"
+        elif self.settings.get("compute_dtype") in narrow or weights in narrow:
+            self.fields["recipe"] = "autocast-adam"
+        if self.fields["recipe"] == "autocast-adam":
+            self.fields["frozen_dtype"] = "bf16" if weights in narrow else "fp32"
+
 
 def _whole(value: object) -> int:
     return int(str(value).replace(",", ""))
@@ -340,7 +372,7 @@ def textbook(
     The textbook keeps every score of attention, and FlashAttention none; selective recomputation,
     which drops them, stands in for it.
     """
-    way = {"implementation", "recompute", *layout.USUAL, *switches.USUAL, *sharding.USUAL}
+    way = {"implementation", "recompute", "recipe", *layout.USUAL, *_NOT_OF_THE_TEXTBOOK}
     if fields.get("implementation") in (None, "paper") or {one.field for one in errors} - way:
         return None
     return as_textbook(fields)
@@ -348,8 +380,11 @@ def textbook(
 
 def as_textbook(fields: Mapping[str, object]) -> dict[str, object]:
     """A run's fields without what the textbook does not have."""
-    gone = (*switches.USUAL, *sharding.USUAL)
-    kept = {name: value for name, value in fields.items() if name not in gone}
+    kept = {name: value for name, value in fields.items() if name not in _NOT_OF_THE_TEXTBOOK}
+    copies = fields.get("replicate", 1)
+    if isinstance(copies, int) and copies > 1:
+        # What one GPU holds is decided by those that share one copy.
+        kept["data"] = _whole(fields.get("data", 1)) // copies
     drops = fields.get("recompute") in (None, "none", "matmuls")
     if drops and fields.get("attention") != "eager":
         kept["recompute"] = "selective"

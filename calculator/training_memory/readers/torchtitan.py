@@ -81,13 +81,13 @@ def _schedule(name: str, value: object) -> Taken:
     )
 
 
-@taken("parallelism.fsdp_reshard_after_forward", ("zero",))
+@taken("parallelism.fsdp_reshard_after_forward", ("reshard_after_forward",))
 def _reshards(name: str, value: object) -> Taken:
     word = word_of(value)
     if word not in ("default", "always", "never"):
         raise InputError.unknown_name(name, word, ("default", "always", "never"))
     if word == "never":
-        return Taken(settings={"zero": 2}, said="the weights stay whole from forward to backward")
+        return Taken(settings={"reshard_after_forward": False})
     return Taken(settings={})
 
 

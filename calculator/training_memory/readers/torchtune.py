@@ -7,26 +7,48 @@ function that builds it: ``torchtune.models.llama3_1.llama3_1_8b``.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ..errors import InputError
+from .adapters import dropout, of_names, rank
 from .fsdp import shards
 from .names import model_id
 from .optimizers import CLASSES, OTHER
 from .table import Format, Taken, count, is_on, lost, taken, word_of, words
-from .training_arguments import ADAPTERS, COMPILED, QUANTIZED, dtype_row, recomputes
+from .training_arguments import COMPILED, dtype_row, recomputes
 
 _KIND = re.compile(r"^(?:lora|qlora|dora|qdora)_")
 
 
-@taken("model._component_", ("model_name",))
+@taken("model._component_", ("model_name", "adapter", "base_bits"))
 def _model(name: str, value: object) -> Taken:
     if not isinstance(value, str):
         raise InputError(name, value, "a function's name is needed, such as ….llama3_1_8b")
     last = value.rpartition(".")[2]
     kind = _KIND.match(last)
-    why = "" if kind is None else (QUANTIZED if kind[0].startswith("q") else ADAPTERS)
     bare = _KIND.sub("", last)
-    return Taken(settings={"model_name": model_id(bare) or bare}, lost=why)
+    settings: dict[str, object] = {"model_name": model_id(bare) or bare}
+    if kind is not None:
+        # torchtune keeps adapters in the dtype of the recipe.
+        settings |= {"adapter": "lora", "adapter_dtype": None}
+        settings |= {"base_bits": 4} if kind[0].startswith("q") else {}
+    why = "this was counted as LoRA" if kind is not None and "dora" in kind[0] else ""
+    return Taken(settings=settings, lost=why)
+
+
+def finish(values: Mapping[str, object], settings: dict[str, object]) -> None:
+    """The products that have adapters are said in two places."""
+    if settings.pop("adapter_dtype", "") is None and settings.get("weights_dtype") == "bf16":
+        settings["adapter_dtype"] = "bf16"
+    model = values.get("model")
+    if settings.get("adapter") != "lora" or not isinstance(model, Mapping):
+        return
+    given = model.get("lora_attn_modules")
+    names = {str(name) for name in given} if isinstance(given, list) else {"q_proj", "v_proj"}
+    names = {"o_proj" if name == "output_proj" else name for name in names}
+    if str(model.get("apply_lora_to_mlp", False)).lower() == "true":
+        names |= {"gate_proj", "up_proj", "down_proj"}
+    settings |= of_names("model.lora_attn_modules", names).settings
 
 
 @taken("optimizer._component_", ("optimizer",))
@@ -103,7 +125,9 @@ FORMAT = Format(
         shards("data_parallel_shard_dim", "data_parallel_dim"),
         count("data_parallel_replicate_dim", "replicas"),
         count("context_parallel_dim", "context"),
-        lost("model.lora_rank", ADAPTERS),
+        rank("model.lora_rank"),
+        dropout("model.lora_dropout"),
+        lost("model.apply_lora_to_output", "an adapter beside the head is not modelled"),
         lost("quantizer", "quantization-aware training is not modelled", off=(None, {})),
         lost(
             "ref_checkpointer",
@@ -130,4 +154,5 @@ FORMAT = Format(
         "the sequence length, where max_seq_len is null",
         "torchtune's own modules, which are counted as torchtitan's plain Llama",
     ),
+    finish=finish,
 )

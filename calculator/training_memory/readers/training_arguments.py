@@ -6,8 +6,10 @@ What a key means and what it is where it is missing follows transformers'
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..errors import InputError
-from . import fsdp
+from . import adapters, fsdp
 from .optimizers import OTHER, TRANSFORMERS
 from .table import Format, Row, Taken, choice, count, is_on, lost, taken, text, word_of, words
 
@@ -20,9 +22,6 @@ DTYPES = {
     "bfloat16": "bf16",
     "bf16": "bf16",
 }
-ADAPTERS = (
-    "adapters are not modelled yet, so all weights are counted as trained: the job needs far less"
-)
 QUANTIZED = "weights of 4 or 8 bits are not modelled; they were counted at their full size"
 COMPILED = "torch.compile fuses operations, so less is kept between them than was counted"
 
@@ -217,6 +216,18 @@ FORMAT = Format(
     ),
 )
 
+
+@taken("use_peft", ("adapter",))
+def _peft(name: str, value: object) -> Taken:
+    return Taken(settings={"adapter": "lora"} if is_on(name, value) else {})
+
+
+def _narrow(_: Mapping[str, object], settings: dict[str, object]) -> None:
+    """Beside 4-bit weights TRL keeps adapters in bfloat16."""
+    if settings.get("base_bits") == 4:
+        settings["adapter_dtype"] = "bf16"
+
+
 TRL = Format(
     id="trl",
     name="TRL configuration",
@@ -235,12 +246,17 @@ TRL = Format(
     ),
     rows=(
         *(row for row in SHARED if row is not _bf16),
-        *_MODEL,
+        *_MODEL[:2],
         *_LAUNCHED,
         taken("bf16", ("compute_dtype",), usual=True)(_bf16.take),
         recomputes("gradient_checkpointing", "activation_checkpointing", usual=True),
         count("max_length", "sequence", "max_seq_length", usual=1024),
-        lost("use_peft", ADAPTERS, "lora_r", "lora_target_modules"),
+        _peft,
+        adapters.rank("lora_r", usual=16),
+        adapters.targets("lora_target_modules", usual="q_proj, v_proj"),
+        adapters.dropout("lora_dropout"),
+        adapters.bits("load_in_4bit", 4),
+        adapters.bits("load_in_8bit", 8),
         lost("padding_free", "a batch without padding may hold fewer tokens than was counted"),
         lost("loss_type", "this loss is not modelled; the full one was counted", off=(None, "nll")),
         lost("router_aux_loss_coef", "the routers' own loss is not counted"),
@@ -260,4 +276,5 @@ TRL = Format(
         ),
     ),
     silent=("how many GPUs the job runs on, unless a script starts it",),
+    finish=_narrow,
 )

@@ -68,6 +68,7 @@ def of_request(run: Mapping[str, object]) -> dict[str, object]:
 
 #: Fields whose control may be empty: then they are as usual.
 _LEFT_OPEN = (
+    *catalog.CUSTOM,
     *switches.USUAL,
     *tuning.USUAL,
     *sharding.USUAL,
@@ -84,7 +85,7 @@ def request(state: State) -> dict[str, object]:
     }
     if fields.get("gpu") == _NO_GPU:
         fields["gpu"] = None
-    for name in (*_LEFT_OPEN, *catalog.CUSTOM):
+    for name in _LEFT_OPEN:
         if fields.get(name) == "":
             fields[name] = DEFAULTS[name]
     return {**fields, "shape": {name: state[name] for name in SHAPE_FIELDS if name in state}}

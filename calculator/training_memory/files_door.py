@@ -75,6 +75,7 @@ def _state(resolved: Resolved, shown: str) -> tuple[str, Report]:
         if other is None:
             raise
         run = controls.read(other)
-        report = report.in_the_textbooks_way(asked, str(asked["implementation"]))
+        why = found.errors[0].message.rstrip(".")
+        report = report.in_the_textbooks_way(asked, str(asked["implementation"]), why)
         asked = other
     return controls.address(controls.normal(asked, run)), report

@@ -150,7 +150,8 @@ class _Reader:
                 raise
             run = _run(other, model)
             way = str(request["implementation"])
-            self.report = self.report.in_the_textbooks_way(request, way)
+            why = found.errors[0].message.rstrip(".")
+            self.report = self.report.in_the_textbooks_way(request, way, why)
             return run
 
     def _with_gradients(self, request: dict[str, object]) -> None:

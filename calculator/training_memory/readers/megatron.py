@@ -119,6 +119,11 @@ def _rampup(name: str, value: object) -> Taken:
 
 def finish(_: Mapping[str, object], settings: dict[str, object]) -> None:
     """Make a shape of the arguments that say one, with what follows from them."""
+    each = settings.pop("virtual_layers", None)
+    if each is not None and "shape.layers" in settings:
+        # Layers of a stage in parts of so many.
+        on_stage = int(str(settings["shape.layers"])) // int(str(settings.get("pipeline", 1)))
+        settings["interleave"] = max(1, on_stage // int(str(each)))
     settings.setdefault("shape.rotary", False)
     shape = {
         name.removeprefix("shape."): settings.pop(name)
@@ -176,17 +181,10 @@ FORMAT = Format(
         count("pipeline_model_parallel_size", "pipeline", usual=1),
         count("context_parallel_size", "context"),
         flag("sequence_parallel", "sequence_parallel"),
-        lost(
-            "expert_model_parallel_size",
-            "experts spread over GPUs are not modelled",
-            "expert_tensor_parallel_size",
-            off=(1, "1"),
-        ),
-        lost(
-            "num_layers_per_virtual_pipeline_stage",
-            "interleaved stages are not modelled; 1F1B was counted",
-            "num_virtual_stages_per_pipeline_rank",
-        ),
+        count("expert_model_parallel_size", "expert"),
+        count("expert_tensor_parallel_size", "expert_tensor"),
+        count("num_layers_per_virtual_pipeline_stage", "virtual_layers"),
+        count("num_virtual_stages_per_pipeline_rank", "interleave"),
         lost(
             "pipeline_model_parallel_layout",
             "stages of one's own cut are not modelled",

@@ -84,10 +84,13 @@ class Report:
         """What bears on memory, or may, and is not in the answer; the most certain first."""
         return sorted(self.of(*DOUBTS), key=lambda finding: DOUBTS.index(finding.standing))
 
-    def in_the_textbooks_way(self, fields: Mapping[str, object], instead_of: str) -> Report:
+    def in_the_textbooks_way(
+        self, fields: Mapping[str, object], instead_of: str, why: str = ""
+    ) -> Report:
         """The same, of a run that is counted so for want of its own way.
 
-        What ``fields`` choose of a way that the textbook does not have is lost.
+        What ``fields`` choose of a way that the textbook does not have is lost. ``why`` is what
+        stands against their own way.
         """
         lost = {name for name in _CHOICES if fields.get(name) not in (None, _CHOICES[name])}
         finding = Finding(
@@ -96,7 +99,7 @@ class Report:
             key="implementation",
             value=instead_of,
             field="implementation",
-            said=TEXTBOOK,
+            said=f"{TEXTBOOK} ({why})" if why else TEXTBOOK,
         )
         return Report(
             files=self.files,

@@ -208,7 +208,7 @@ class _Resolver:
     def _shaped(self, shape: Mapping[str, object]) -> Model:
         """The model that arguments describe, with what was said beside the files."""
         said = {name: self.given[name] for name in SHAPE_FIELDS if name in self.given}
-        where = self.origin.get("shape", "arguments").rpartition(" in ")[2]
+        where = next(part.file for part in self.parts if "shape" in part.settings)
         if "vocabulary" not in {**shape, **said}:
             allowed = "the tokenizer decides it, which is not here: say --vocabulary"
             raise InputError(f"vocabulary in {where}", None, allowed)

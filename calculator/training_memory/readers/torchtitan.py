@@ -178,11 +178,8 @@ FORMAT = Format(
         count(
             "parallelism.context_parallel_degree", "context", "experimental.context_parallel_degree"
         ),
-        lost(
-            "parallelism.expert_parallel_degree",
-            "experts spread over GPUs are not modelled",
-            off=(1,),
-        ),
+        count("parallelism.expert_parallel_degree", "expert"),
+        count("parallelism.expert_tensor_parallel_degree", "expert_tensor"),
         _mode,
         _option,
         lost("activation_checkpoint.early_stop", "recomputing that stops early is not modelled"),
@@ -207,7 +204,7 @@ FORMAT = Format(
             training.dataset* training.steps training.mixed_precision_reduce training.gc_*
             training.seed training.determin* training.warmup_steps training.data_parallel_type
             compile.* parallelism.enable_* parallelism.context_parallel_rotate_method
-            parallelism.expert_tensor* parallelism.context_parallel_load* checkpoint.* comm.*
+            parallelism.context_parallel_load* checkpoint.* comm.*
             memory_estimation.* activation_checkpoint.per_op* activation_checkpoint.preserve*
             activation_checkpoint.determinism* activation_checkpoint.visualize*
             activation_checkpoint.debug float8.* mx.* quantize.* fault_tolerance.* experimental.*

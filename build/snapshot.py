@@ -18,7 +18,13 @@ MEMORY, SIZES = "memory.bin", "sizes.json"
 
 #: Modules that the Decoder's run and the planner need and the calculator does not. They are in the
 #: memory so that their readers need not wait for the whole standard library.
-BESIDE = ("csv", "dataclasses", "random", "training_memory.plan_door")
+BESIDE = (
+    "csv",
+    "dataclasses",
+    "random",
+    "training_memory.plan_door",
+    "training_memory.export_door",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

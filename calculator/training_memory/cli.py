@@ -102,7 +102,7 @@ def _unknown(command: str) -> InputError:
 
 def _run(command: str, arguments: list[str]) -> int:
     """``estimate`` and ``explain``."""
-    from .flags import run_parser
+    from .flags import add_format, run_parser
 
     explains = command == "explain"
     about = (
@@ -114,9 +114,15 @@ def _run(command: str, arguments: list[str]) -> int:
     )
     examples = _RUN_EXAMPLES.format(command=command)
     parser = run_parser(command, description=about, epilog=examples)
+    if not explains:
+        add_format(parser)
     given, errors = parser.read(arguments)
     if given.get("help"):
         return _write(parser.format_help())
+    if given.get("format") == "json":
+        given["json"] = True
+    elif "format" in given:
+        return _export(given, errors)
     from .estimate import estimate
     from .request import read_request
 
@@ -137,6 +143,21 @@ def _run(command: str, arguments: list[str]) -> int:
 
         said += doubts(request.report, _terminal())
     return _write(said)
+
+
+def _export(given: dict[str, object], errors: list[InputError]) -> int:
+    """The answer in one of the formats to take away."""
+    from .estimate import estimate
+    from .render.export import EXPORTS
+    from .request import read_request
+
+    export = EXPORTS.get(str(given["format"]))
+    if export is None:
+        errors.append(InputError.unknown_name("--format", given["format"], tuple(EXPORTS)))
+    request = read_request(given, errors)
+    assert export is not None
+    page = str(given.get("site", "")).partition("#")[0]
+    return _write(export.made(estimate(request.run), request.binary, page))
 
 
 def _read(command: str, arguments: list[str]) -> int:

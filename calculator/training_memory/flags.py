@@ -242,6 +242,19 @@ def run_parser(command: str, *, description: str, epilog: str, takes: Sequence[s
     return parser
 
 
+def add_format(parser: Parser) -> None:
+    """Flags for an answer to take away."""
+    group = parser.add_argument_group("an answer to take away")
+    group.add_argument(
+        "--format", metavar="NAME", help="json, csv, svg, markdown, bibtex or link, on its own"
+    )
+    group.add_argument(
+        "--site",
+        metavar="ADDRESS",
+        help="where the calculator's page is, for links; without it, a link is its fragment",
+    )
+
+
 def read_parser(command: str, *, description: str, epilog: str) -> Parser:
     """The parser of the command that reads other programs' files."""
     parser = Parser(command, "FILE ... [flag ...]", description=description, epilog=epilog)

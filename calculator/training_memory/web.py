@@ -101,7 +101,7 @@ def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, obje
         "run": run.to_json(),
         "estimate": made.to_json(full=full),
         "html": html,
-        "text": _texts(made, state, full=full),
+        "text": _texts(made, state),
         "summaries": form.summaries(run),
         "fields": {**form.shown(run), controls.UNITS: controls.UNIT_NAMES[binary]},
         "notes": {**form.notes(run, binary=binary), **_shortened(request, run)},
@@ -152,13 +152,11 @@ def _state(request: Mapping[str, Any], stepped: dict[str, str]) -> controls.Stat
     return state
 
 
-def _texts(made: Estimate, state: controls.State, *, full: bool) -> dict[str, str]:
+def _texts(made: Estimate, state: controls.State) -> dict[str, str]:
     """The answer's plain texts: what to call it, and what its buttons copy."""
     return {
         "title": form.title(made.run, state),
         "command": command(state),
-        "json": json.dumps(made.to_json(full=full), ensure_ascii=False, indent=2),
-        "file": f"training-memory-{made.run.model.id}",
     }
 
 

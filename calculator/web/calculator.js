@@ -7,6 +7,7 @@
 import { Controls } from "./controls.js";
 import { Died } from "./died.js";
 import { Files } from "./files.js";
+import { inDots } from "./picture.js";
 import { morph } from "./morph.js";
 import { startWhenNear } from "./near.js";
 import { Planner } from "./plan.js";
@@ -32,6 +33,9 @@ import { python } from "./runtime.js";
  * @property {{field: string, reason: string}[]} errors
  * @property {Record<string, string>} stepped  numbers as they were stepped to
  */
+
+/** The door that writes files; see training_memory/export_door.py. */
+const EXPORT_DOOR = "training_memory.export_door";
 
 /** How long nothing must change before it is told to a screen reader, and advice is asked for. */
 const SETTLED_MS = 600;
@@ -242,7 +246,31 @@ class Calculator {
     } else if (action === "command") {
       this.#controls.copy(this.#text.command ?? "", button);
     } else if (action === "export") {
-      this.#controls.download(`${this.#text.json ?? ""}\n`, `${this.#text.file ?? "run"}.json`);
+      await this.#export(button.dataset.format ?? "");
+    }
+  }
+
+  /**
+   * Have Python write a file, and save it.
+   * @param {string} format
+   */
+  async #export(format) {
+    const page = new URL(location.href);
+    page.hash = "";
+    // A picture in dots is the drawn one, at twice its size.
+    const asked = format === "png" ? "svg" : format;
+    try {
+      const request = JSON.stringify({ state: this.#state, format: asked, page: page.href });
+      const answer = JSON.parse(await this.#runtime.ask(request, EXPORT_DOOR));
+      if (!answer.ok) throw new Error(answer.said);
+      if (format === "png") {
+        const blob = await inDots(answer.text);
+        this.#controls.download(blob, answer.name.replace(/svg$/, "png"));
+      } else {
+        this.#controls.download(new Blob([answer.text], { type: answer.kind }), answer.name);
+      }
+    } catch (error) {
+      this.#controls.say(`Nothing was saved: ${error instanceof Error ? error.message : error}`);
     }
   }
 

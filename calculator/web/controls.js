@@ -345,12 +345,12 @@ export class Controls {
   }
 
   /**
-   * @param {string} text
+   * @param {Blob} blob
    * @param {string} name
    */
-  download(text, name) {
+  download(blob, name) {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+    link.href = URL.createObjectURL(blob);
     link.download = name;
     link.click();
     URL.revokeObjectURL(link.href);

@@ -107,6 +107,14 @@ def state_of(page: Page) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(page.url).fragment))
 
 
+def export(page: Page, what: str) -> None:
+    """Take the answer away by the menu."""
+    menu = page.locator(".tm-export")
+    if menu.get_attribute("open") is None:
+        menu.locator("summary").click()
+    menu.get_by_role("button", name=what, exact=True).click()
+
+
 def ask(page: Page, requests: list[str]) -> list[str]:
     """Have the page's Python answer requests, past the page's controls."""
     answers: list[str] = page.evaluate(
@@ -146,7 +154,7 @@ def test_full_recomputation_shows_the_command_lines_bytes(page: Page) -> None:
     control(page, "recompute").select_option("full")
     expect(said(page)).to_contain_text("every layer recomputed, needs 110.7 GB")
     with page.expect_download() as download:
-        page.get_by_role("button", name="Export JSON").click()
+        export(page, "JSON")
     exported = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
     command = [sys.executable, "-m", "training_memory", "estimate", "--recompute", "full", "--json"]
     printed = subprocess.run(
@@ -389,10 +397,10 @@ def test_unfolded_switches_say_what_each_would_change(page: Page) -> None:
 def test_links_and_commands_are_copied(page: Page) -> None:
     control(page, "recompute").select_option("full")
     expect(said(page)).to_contain_text("110.7 GB")
-    page.get_by_role("button", name="Copy link").click()
+    export(page, "Copy link")
     expect(page.locator(".tm-status")).to_have_text("Copied.")
     assert page.evaluate("navigator.clipboard.readText()") == page.url
-    page.get_by_role("button", name="Copy as command").click()
+    export(page, "Copy as command")
     command = page.evaluate("navigator.clipboard.readText()")
     assert command.startswith("training-memory estimate --model llama-7b --sequence 4096")
     assert "--recompute full" in command

@@ -114,16 +114,32 @@ def _units(prefix: str) -> str:
     )
 
 
+#: What an answer is taken away as: what the script does, in which format, in words.
+_ACTIONS = (
+    ("link", "", "Copy link"),
+    ("command", "", "Copy as command"),
+    ("export", "json", "JSON"),
+    ("export", "csv", "CSV"),
+    ("export", "markdown", "Markdown"),
+    ("export", "bibtex", "BibTeX"),
+    ("export", "svg", "SVG picture"),
+    ("export", "png", "PNG picture"),
+)
+
+
+def _format(form: str) -> str:
+    return f' data-format="{form}"' if form else ""
+
+
 def _actions() -> str:
+    """One menu for everything that an answer can be taken away as."""
     buttons = "".join(
-        f'<button type="button" class="tm-quiet" data-action="{action}" disabled>{words}</button>'
-        for action, words in (
-            ("link", "Copy link"),
-            ("command", "Copy as command"),
-            ("export", "Export JSON"),
-        )
+        f'<button type="button" class="tm-quiet" data-action="{action}"'
+        f"{_format(form)} disabled>{words}</button>"
+        for action, form, words in _ACTIONS
     )
     return (
-        f'<div class="tm-actions">{buttons}'
-        '<textarea class="tm-copy" readonly hidden aria-label="Text to copy"></textarea></div>'
+        '<details class="tm-export" data-key="export"><summary>Export</summary>'
+        f'<div class="tm-actions">{buttons}</div></details>'
+        '<textarea class="tm-copy" readonly hidden aria-label="Text to copy"></textarea>'
     )

@@ -13,6 +13,7 @@ import accuracy_tables
 import block_tables
 import decoder_run
 import decoder_tables
+import format_tables
 import measured_tables
 import megatron_tables
 import peer_tables
@@ -242,6 +243,9 @@ TABLES: dict[str, Callable[[], Table]] = {
     "peers-rows": peer_tables.rows,
     "reserved": reserved_tables.shares,
     "what-it-takes": takes_tables.takes,
+    "formats": format_tables.formats,
+    "formats-keys": format_tables.keys,
+    "formats-lost": format_tables.lost,
     "measured": measured_tables.summary,
     "measured-rows": measured_tables.rows,
 }

@@ -156,7 +156,7 @@ def _export(given: dict[str, object], errors: list[InputError]) -> int:
         errors.append(InputError.unknown_name("--format", given["format"], tuple(EXPORTS)))
     request = read_request(given, errors)
     assert export is not None
-    page = str(given.get("site", "")).partition("#")[0]
+    page = str(given.get("page", "")).partition("#")[0]
     return _write(export.made(estimate(request.run), request.binary, page))
 
 

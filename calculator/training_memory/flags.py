@@ -249,7 +249,7 @@ def add_format(parser: Parser) -> None:
         "--format", metavar="NAME", help="json, csv, svg, markdown, bibtex or link, on its own"
     )
     group.add_argument(
-        "--site",
+        "--page",
         metavar="ADDRESS",
         help="where the calculator's page is, for links; without it, a link is its fragment",
     )

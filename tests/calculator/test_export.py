@@ -144,7 +144,7 @@ def test_a_model_of_ones_own_keeps_its_name_in_a_link():
 @pytest.mark.parametrize("form", EXPORTS)
 def test_the_command_line_writes_each(form, capsys):
     asked = ["estimate", "--model", "gpt2", "--sequence", "512", "--format", form]
-    assert main([*asked, "--site", "http://example.org/calculator/"]) == 0
+    assert main([*asked, "--page", "http://example.org/calculator/"]) == 0
     out, err = capsys.readouterr()
     run = Run.from_json({"model": "gpt2", "sequence": 512})
     assert err == ""

@@ -23,6 +23,7 @@ MANIFEST = {
         "quick": {"files": {"assets/runtime/memory-1.bin": 9_000_000}, "gzip_bytes": 5_400_000},
         "plain": {"files": {"assets/runtime/package-1.zip": 1_000_000}, "gzip_bytes": 6_000_000},
     },
+    "apart": {"files": {"path": "assets/runtime/files-1.zip"}},
 }
 
 
@@ -48,6 +49,7 @@ def test_the_script_is_told_where_python_is():
         "info": {"python": "3.13.2"},
         "library": "assets/runtime/library-1.zip",
         "package": "assets/runtime/package-1.zip",
+        "files": "assets/runtime/files-1.zip",
         "snapshot": MANIFEST["snapshot"],
         "starts": {
             "quick": {"assets/runtime/memory-1.bin": 9_000_000},

@@ -442,9 +442,10 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "zero": 3,
             "recipe": "autocast-adam",
             "recompute": "full",
+            "offload": "checkpoints",
             "clip": True,
         },
-        {"GPUs", "gradient_checkpointing", "fsdp_config.fsdp_offload_params"},
+        {"GPUs", "fsdp_config.fsdp_offload_params"},
     ),
     (
         "llamafactory-full.yaml",

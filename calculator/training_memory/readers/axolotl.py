@@ -9,7 +9,7 @@ from __future__ import annotations
 from . import adapters, fsdp
 from .optimizers import OTHER, TRANSFORMERS
 from .table import Format, Row, Taken, choice, count, is_on, lost, taken, text, word_of, words
-from .training_arguments import BESIDE, COMPILED, QUANTIZED, clips, deepspeed_file
+from .training_arguments import BESIDE, COMPILED, QUANTIZED, clips, deepspeed_file, offloads
 
 
 @taken("bf16", ("compute_dtype", "weights_dtype"), "bfloat16", usual="auto")
@@ -33,12 +33,12 @@ def _fp32(name: str, value: object) -> Taken:
     return Taken(settings=kept if is_on(name, value) else {})
 
 
-@taken("gradient_checkpointing", ("recompute",), usual=False)
+@taken("gradient_checkpointing", ("recompute", "offload"), usual=False)
 def _recomputes(name: str, value: object) -> Taken:
     word = word_of(value)
     if word in ("offload", "offload_disk", "unsloth"):
-        why = "checkpoints moved to the host were counted as staying on the GPU"
-        return Taken(settings={"recompute": "full"}, lost=why)
+        why = "checkpoints on disk were counted as on the host" if word == "offload_disk" else ""
+        return Taken(settings={"recompute": "full", "offload": "checkpoints"}, lost=why)
     return Taken(settings={"recompute": "full" if is_on(name, value) else "none"})
 
 
@@ -159,11 +159,8 @@ FORMAT = Format(
             "a reference model or rewards beside the trained model are not counted",
             "reward_model",
         ),
-        lost(
-            "activation_offloading",
-            "what is moved to the host was counted as staying",
-            "layer_offloading",
-        ),
+        offloads("activation_offloading"),
+        lost("layer_offloading", "what is moved to the host was counted as staying"),
         deepspeed_file,
         *fsdp.ROWS,
         count("dp_shard_size", "shards"),

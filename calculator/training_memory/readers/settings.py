@@ -49,6 +49,8 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "adapter_dropout": ("adapter_dropout", "whether inputs of adapters are dropped"),
     "reshard_after_forward": ("reshard_after_forward", "whether weights are spread again"),
     "fsdp_units": ("fsdp_units", "what FSDP gathers at a time"),
+    "optimizer_in_backward": ("optimizer_in_backward", "whether weights are updated in backward"),
+    "offload": ("offload", "what waits on the host"),
     "mlp": ("mlp", "whether the feed-forward layer's activation is one kernel"),
     "norm_kernel": ("norm_kernel", "whether a norm is one kernel"),
 }

@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..units import parse_count
 from .fsdp import shards
 from .optimizers import CLASSES, OTHER
-from .table import Format, Taken, choice, count, lost, taken, text, word_of, words
+from .table import Format, Taken, choice, count, flag, lost, taken, text, word_of, words
 from .training_arguments import clips, dtype_row
 
 _PP = "parallelism.pipeline_parallel_"
@@ -149,7 +149,7 @@ FORMAT = Format(
         lost("training.compile", _COMPILED, "compile.enable"),
         choice("optimizer.name", CLASSES, unknown=OTHER, usual="AdamW"),
         _kernel,
-        lost("optimizer.early_step_in_backward", "gradients freed in backward are not modelled"),
+        flag("optimizer.early_step_in_backward", "optimizer_in_backward"),
         count(
             "parallelism.data_parallel_replicate_degree",
             "replicas",

@@ -15,7 +15,7 @@ from .fsdp import shards
 from .names import model_id
 from .optimizers import CLASSES, OTHER
 from .table import Format, Taken, count, is_on, lost, taken, word_of, words
-from .training_arguments import COMPILED, dtype_row, recomputes
+from .training_arguments import COMPILED, dtype_row, offloads, recomputes
 
 _KIND = re.compile(r"^(?:lora|qlora|dora|qdora)_")
 
@@ -80,6 +80,11 @@ def _clips(name: str, value: object) -> Taken:
         raise InputError(name, value, "a number is needed, such as 1.0, or null for off") from None
 
 
+@taken("optimizer_in_bwd", ("optimizer_in_backward",))
+def _in_backward(name: str, value: object) -> Taken:
+    return Taken(settings={"optimizer_in_backward": True} if is_on(name, value) else {})
+
+
 FORMAT = Format(
     id="torchtune",
     name="torchtune recipe",
@@ -100,9 +105,7 @@ FORMAT = Format(
         count("gradient_accumulation_steps", "accumulation", usual=1),
         dtype_row("dtype", "weights_dtype"),
         recomputes("enable_activation_checkpointing"),
-        lost(
-            "enable_activation_offloading", "activations are moved to the host; counted as staying"
-        ),
+        offloads("enable_activation_offloading"),
         lost(
             "ac_mode",
             "torchtune's own selective checkpointing is not modelled",
@@ -111,7 +114,7 @@ FORMAT = Format(
         ),
         _optimizer,
         _fused,
-        lost("optimizer_in_bwd", "gradients freed in backward are not modelled; all were counted"),
+        _in_backward,
         _loss,
         _clips,
         lost("compile", COMPILED),

@@ -61,6 +61,16 @@ def recomputes(key: str, *spellings: str, usual: bool | None = None) -> Row:
     return row
 
 
+def offloads(key: str) -> Row:
+    """Whether all that is saved for backward waits on the host."""
+
+    @taken(key, ("offload",))
+    def row(name: str, value: object) -> Taken:
+        return Taken(settings={"offload": "saved"} if is_on(name, value) else {})
+
+    return row
+
+
 def clips(key: str, *, usual: float | None = None) -> Row:
     """A largest norm of the gradients; 0 is off."""
 
@@ -123,7 +133,7 @@ SHARED: tuple[Row, ...] = (
     lost("torch_compile", COMPILED),
     lost("neftune_noise_alpha", "noise on the embeddings takes one more tensor of their size"),
     lost("auto_find_batch_size", "it halves the micro-batch until the job fits"),
-    lost("activation_offloading", "activations are moved to the host; counted as staying"),
+    offloads("activation_offloading"),
     lost("optim_target_modules", "low-rank optimizers are not modelled; AdamW was counted"),
     lost("parallelism_config", "write its degrees as flags: --data, --tensor and so on"),
     lost("liger_kernel_config", "it turns some of Liger's kernels off or on; all usual ones count"),

@@ -25,9 +25,9 @@ STAGES = {
 }
 #: The starts that are set side by side, the slowest first.
 STARTS = {
-    "plain": "A page with nothing else, Python as published",
-    "before": "The calculator's page, started plainly",
-    "now": "The calculator's page, from memory",
+    "plain": "Bare page",
+    "before": "Plain start",
+    "now": "From memory",
 }
 
 
@@ -46,7 +46,7 @@ def start_trace(record: Path = RECORD) -> str:
     """A Markdown table: when each start reached each stage, in milliseconds."""
     found = read(record)
     lines = [
-        "| " + " | ".join(["Milliseconds after the navigation", *STARTS.values()]) + " |",
+        "| " + " | ".join(["Milliseconds", *STARTS.values()]) + " |",
         "|:--|" + "--:|" * len(STARTS),
     ]
     for stage, words in STAGES.items():
@@ -63,6 +63,6 @@ def start_measured(record: Path = RECORD) -> str:
     return (
         f"Medians of {found['rounds']} starts of each kind in turn, in {found['browser']} on "
         f"{found['machine']}, each in a new window without a cache. From memory, the first answer "
-        f"comes after {found['ratio']:.2f} of the time in which the page with nothing else has "
+        f"comes after {found['ratio']:.2f} of the time in which the bare page has "
         "only unpacked the wheel."
     )

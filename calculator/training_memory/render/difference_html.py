@@ -87,7 +87,9 @@ def _totals(found: Difference, *, binary: bool, prefix: str) -> str:
     def change(before: int, after: int) -> str:
         if before == after:
             return "0"
-        return f"{'+' if after > before else '−'}{show(abs(after - before))}"
+        size = show(abs(after - before))
+        # What is too little to be shown has no sign before its "<".
+        return size if size.startswith("<") else f"{'+' if after > before else '−'}{size}"
 
     rows = "".join(
         _row(

@@ -56,6 +56,25 @@ _ALL = (
             "gpu": "a100-80gb",
         },
     ),
+    # As Dettmers et al. 2023 (arXiv:2305.14314) tune: every product adapted, the rest put into 32 bits
+    # by PEFT, layers run again, states paged.
+    Preset(
+        id="qlora-7b",
+        name="QLoRA of a 7B on 24 GB",
+        run={
+            "model": "llama-2-7b",
+            "sequence": 2048,
+            "micro_batch": 4,
+            "recipe": "autocast-adam",
+            "recompute": "full",
+            "implementation": "huggingface",
+            "optimizer": "paged-adamw",
+            "adapter": "qlora",
+            "adapter_rank": 64,
+            "frozen_dtype": "fp32",
+            "gpu": "rtx-4090-24gb",
+        },
+    ),
     Preset(
         id="decoder",
         name="The tiny Decoder",

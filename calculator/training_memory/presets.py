@@ -56,8 +56,8 @@ _ALL = (
             "gpu": "a100-80gb",
         },
     ),
-    # As Dettmers et al. 2023 (arXiv:2305.14314) tune: every product adapted, the rest put into 32 bits
-    # by PEFT, layers run again, states paged.
+    # As Dettmers et al. 2023 (arXiv:2305.14314) tune: every product adapted, all else put into 32
+    # bits by PEFT, layers run again, states paged.
     Preset(
         id="qlora-7b",
         name="QLoRA of a 7B on 24 GB",

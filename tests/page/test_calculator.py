@@ -620,7 +620,7 @@ def test_no_accessibility_rule_is_broken_by_what_unfolds(
 def test_printing_leaves_the_controls_out_and_the_result_whole(page: Page) -> None:
     page.emulate_media(media="print")
     expect(page.locator(".tm-form")).to_be_hidden()
-    expect(page.locator(".tm-actions")).to_be_hidden()
+    expect(page.locator(".tm-export")).to_be_hidden()
     for whole in (".tm-bar", ".tm-step", ".tm-table", ".tm output"):
         expect(page.locator(whole)).to_be_visible()
     expect(page.locator(".tm-units")).to_be_hidden()

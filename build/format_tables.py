@@ -20,16 +20,16 @@ def formats() -> Table:
             Column(heading="Format", name="format", right=False),
             Column(heading="Written as", name="written", right=False),
             Column(heading="Keys that decide something", name="keys"),
-            Column(heading="What it cannot say", name="silent", right=False),
             Column(heading="Its keys follow", name="source", right=False),
+            Column(heading="What it cannot say", name="silent", right=False),
         ),
         rows=tuple(
             (
                 Cell(form.name),
                 Cell(form.written),
                 Cell(sum(1 for row in form.rows if row.settings)),
-                Cell("; ".join(form.silent)),
                 Cell(form.source),
+                Cell("; ".join(form.silent)),
             )
             for form in FORMATS.values()
         ),

@@ -20,6 +20,8 @@ def _of_change(change: Change, *, binary: bool) -> Iterator[str]:
         yield f"{slower:.1f} % slower a GPU"
     elif slower <= -0.1:
         yield f"{-slower:.1f} % quicker a GPU"
+    elif "offload" in change.fields:
+        yield "slower by copies that are not timed here"
     else:
         yield "as quick"
     yield from _facts(change.cost, binary=binary)

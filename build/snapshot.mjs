@@ -23,6 +23,12 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { gzipSync } from "node:zlib";
 
+// The reason alone: Node would show the line that failed, and Pyodide's is a million characters long.
+process.on("uncaughtException", (error) => {
+  console.error(error.stack ?? String(error));
+  process.exit(1);
+});
+
 const [pyodide, wheel, plan, into] = process.argv.slice(2);
 if (!pyodide || !wheel || !plan || !into) {
   console.error("usage: node snapshot.mjs PYODIDE WHEEL PLAN INTO");

@@ -71,7 +71,6 @@ def make_snapshot(wheel: Path, into: Path = SNAPSHOT, pyodide: Path = PYODIDE) -
         check=False,
     )
     if done.returncode:
-        # Node first shows the line that failed, and Pyodide's is a million characters long.
         raise RuntimeError(f"Python's memory could not be taken:\n{done.stderr.strip()[-2000:]}")
     (into / SIZES).write_text(done.stdout.strip().splitlines()[-1] + "\n", encoding="utf-8")
 

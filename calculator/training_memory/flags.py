@@ -61,6 +61,10 @@ RUN_HELP = {
     "tensor": ("N", "GPUs that share each layer: tensor parallelism"),
     "sequence_parallel": ("", "split the tokens between the tensor-parallel GPUs too"),
     "context": ("N", "GPUs that share each sequence: context parallelism"),
+    "context_exchange": (
+        "NAME",
+        f"how they exchange keys and values: {', '.join(layout.Exchange)}",
+    ),
     "pipeline": ("N", "pipeline stages that share the stack of layers"),
     "schedule": ("NAME", f"how the stages take turns: {', '.join(Schedule)}"),
     "interleave": ("N", "parts of the model on each stage, which take turns"),

@@ -16,6 +16,11 @@ class Implementation(StrEnum):
     HUGGINGFACE = "huggingface"
     TORCHTITAN = "torchtitan"
     MEGATRON = "megatron"
+    NANOTRON = "nanotron"
+
+
+#: Those whose runs are followed on every GPU of a split model, stage by stage.
+BY_STAGES = (Implementation.MEGATRON, Implementation.NANOTRON)
 
 
 #: The families of models; a model of one's own may belong to one.
@@ -104,7 +109,7 @@ def _class_for(model: Model, implementation: str) -> str | None:
         return "classic-gpt"
     if implementation == "torchtitan":
         return "plain-llama"
-    if implementation == "megatron" and not model.latent:
+    if implementation in BY_STAGES and not model.latent:
         return "megatron-gpt"
     if model.latent:
         return None

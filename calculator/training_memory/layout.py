@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from math import lcm
 
 from .errors import InputError
@@ -16,17 +17,31 @@ _MOST_GPUS = 1_048_576
 ZERO_STAGES = (0, 1, 2, 3)
 
 
+class Exchange(StrEnum):
+    """How GPUs that share a sequence come to see each other's keys and values.
+
+    Passed round in a ring (Liu et al. 2023, arXiv:2310.01889), gathered by all at once (Llama Team
+    2024, arXiv:2407.21783, §3.3.2), or heads exchanged for tokens (DeepSpeed-Ulysses,
+    arXiv:2309.14509).
+    """
+
+    RING = "ring"
+    ALL_GATHER = "all-gather"
+    ULYSSES = "ulysses"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """How one training run is spread over GPUs.
 
     ``data`` replicas of the model, ZeRO stage ``zero`` over them; within a replica ``tensor``
     GPUs share every layer, with the tokens between them split too if ``sequence_parallel``;
-    ``context`` GPUs share each sequence; ``pipeline`` stages share the stack of layers, their turns
-    by ``schedule``, with ``interleave`` parts of the model on each and ``layers_per_stage`` layers
-    where they are not spread evenly. Of ``expert`` GPUs each holds its own experts, of which
-    ``expert_tensor`` GPUs share every one, usually as many as share the layers; both are among a
-    stage's GPUs, whatever these share of the other layers.
+    ``context`` GPUs share each sequence, with ``context_exchange`` between them; ``pipeline``
+    stages share the stack of layers, their turns by ``schedule``, with ``interleave`` parts of the
+    model on each and ``layers_per_stage`` layers where they are not spread evenly. Of ``expert``
+    GPUs each holds its own experts, of which ``expert_tensor`` GPUs share every one, usually as
+    many as share the layers; both are among a stage's GPUs, whatever these share of the other
+    layers.
     """
 
     data: int = 1
@@ -34,6 +49,7 @@ class Layout:
     tensor: int = 1
     sequence_parallel: bool = False
     context: int = 1
+    context_exchange: Exchange = Exchange.RING
     pipeline: int = 1
     schedule: Schedule = Schedule.ONE_F_ONE_B
     interleave: int = 1
@@ -86,6 +102,7 @@ USUAL: Mapping[str, object] = {
     "tensor": 1,
     "sequence_parallel": False,
     "context": 1,
+    "context_exchange": "ring",
     "pipeline": 1,
     "schedule": None,
     "interleave": 1,
@@ -110,6 +127,7 @@ def read(reading: Reading) -> Layout:
         tensor=tensor,
         sequence_parallel=reading.field("sequence_parallel", a_flag, False),
         context=reading.field("context", degree, 1),
+        context_exchange=reading.field("context_exchange", a_choice(Exchange), Exchange.RING),
         pipeline=reading.field("pipeline", degree, 1),
         schedule=reading.switch("schedule", a_choice(Schedule), _usual_schedule(interleave)),
         interleave=interleave,
@@ -174,6 +192,9 @@ def impossible(layout: Layout, model: Model, sequence: int) -> list[InputError]:
 
 
 def _of_a_sequence(layout: Layout, sequence: int) -> Iterator[InputError]:
+    if layout.context == 1 and layout.context_exchange is not Exchange.RING:
+        allowed = "no GPUs share a sequence; set context to 2 or more, or leave it out"
+        yield InputError("context_exchange", str(layout.context_exchange), allowed)
     multiple = layout.token_multiple
     if not sequence % multiple:
         return

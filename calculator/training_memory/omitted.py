@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .categories import Category
-from .implementations import Implementation
+from .implementations import BY_STAGES, Implementation
 from .recorded_step import paged_bytes
 from .run import Run
 from .units import show_bytes
@@ -15,7 +15,7 @@ def omitted(run: Run) -> tuple[str, ...]:
     """The sentences that hold for this run, the largest matters first."""
     if run.implementation is Implementation.PAPER:
         return tuple(_paper(run))
-    if run.implementation is Implementation.MEGATRON:
+    if run.implementation in BY_STAGES:
         return tuple(_megatron(run))
     return tuple(_recorded(run))
 

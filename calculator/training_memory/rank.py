@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from .implementations import Implementation
+from .layout import Layout
 from .model import Model
 from .parameters import ParameterTensor, Split
 from .pipeline import ahead
@@ -123,11 +125,21 @@ def _stage_parameters(run: Run, stage: int, first_layer: int, layers: int) -> tu
     return parameters, head if is_last else 0, experts
 
 
+def layers_by_stage(run: Run) -> tuple[int, ...]:
+    """Layers on each pipeline stage: as they were given, or as the implementation spreads them."""
+    layout = run.layout
+    if run.implementation is Implementation.NANOTRON and layout.layers_per_stage is None:
+        from .megatron.split import by_cost
+
+        return by_cost(run.model, layout.pipeline)
+    return layout.stage_layers(run.model.layers)
+
+
 def rank_at(run: Run, stage: int, stands_for: int = 1) -> Rank:
     """The GPUs of one pipeline stage, from 0."""
     layout = run.layout
     stages = layout.pipeline
-    per_stage = run.layout.stage_layers(run.model.layers)
+    per_stage = layers_by_stage(run)
     layers = per_stage[stage]
     # Where parts interleave, a stage's first part follows the first parts of those before it.
     first_layer = sum(per_stage[:stage]) // layout.interleave
@@ -162,12 +174,13 @@ def ranks(run: Run) -> tuple[Rank, ...]:
     """
     layout = run.layout
     last = layout.pipeline - 1
-    if layout.layers_per_stage is None:
+    per_stage = layers_by_stage(run)
+    if per_stage == Layout(pipeline=layout.pipeline).stage_layers(run.model.layers):
         return tuple(
             rank_at(run, stage, stands_for=last - 1 if 0 < stage < last else 1)
             for stage in sorted({0, min(1, last), last})
         )
     kinds: dict[int, int] = {}
     for stage in range(1, last):
-        kinds.setdefault(layout.layers_per_stage[stage], stage)
+        kinds.setdefault(per_stage[stage], stage)
     return tuple(rank_at(run, stage) for stage in sorted({0, *kinds.values(), last}))

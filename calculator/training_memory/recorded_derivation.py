@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from .categories import STATES, Category
 from .formula import Formula, as_formula, symbol
 from .held import Held
-from .implementations import Implementation
+from .implementations import BY_STAGES
 from .rank import Rank
 from .recorded import Sized
 from .recording import MOST
@@ -38,7 +38,7 @@ class Recorded:
 
 def recorded(run: Run, rank: Rank) -> Recorded:
     """One kind of GPU of a run."""
-    if run.implementation is Implementation.MEGATRON:
+    if run.implementation in BY_STAGES:
         from .megatron import held, shape, step
 
         return Recorded(

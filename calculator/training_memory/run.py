@@ -14,7 +14,7 @@ from . import catalog, gpus, layout, parallel, recipe, sharding, switches, tunin
 from .blocks.ledger import Recompute
 from .errors import InputError, InputErrors, nearest
 from .gpus import Gpu
-from .implementations import FAMILIES, Implementation
+from .implementations import BY_STAGES, FAMILIES, Implementation
 from .layout import Layout
 from .model import SHAPE_FIELDS, Model
 from .reading import Reading, a_choice, a_count, a_name, one_of
@@ -60,7 +60,7 @@ class Run:
     def to_json(self) -> dict[str, object]:
         """The same run as plain values, every field written out; reads back as an equal run."""
         textbook = self.implementation is Implementation.PAPER
-        megatron = self.implementation is Implementation.MEGATRON
+        by_stages = self.implementation in BY_STAGES
         return {
             "model": self.model.id,
             "shape": dict(self.shape),
@@ -75,7 +75,7 @@ class Run:
             **(switches.USUAL if textbook else _plain(self.switches)),
             **(tuning.USUAL if self.tuning.trains_all else _plain(self.tuning)),
             **_plain(self.layout),
-            **(sharding.USUAL if textbook or megatron else _plain(self.sharding)),
+            **(sharding.USUAL if textbook or by_stages else _plain(self.sharding)),
             **self._own_way(),
             # Left out where they follow from other fields.
             "schedule": None if self.layout.is_usual_schedule else str(self.layout.schedule),
@@ -147,7 +147,7 @@ def _read(request: Mapping[str, object]) -> Run:
     a_way = a_choice(Implementation)
     implementation = reading.field("implementation", a_way, Implementation.PAPER)
     the_recipe = reading.field("recipe", lambda _, value: recipe.get(value), recipe.MIXED_ADAM)
-    if implementation is Implementation.MEGATRON and "recipe" not in request:
+    if implementation in BY_STAGES and "recipe" not in request:
         the_recipe = recipe.MIXED_ADAM_FP32_GRAD
     the_switches = switches.read(reading, implementation)
     the_tuning = tuning.read(reading, the_recipe)
@@ -200,6 +200,9 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
     else:
         yield from tuning.refused(run.tuning, run.recipe, run.model, str(run.implementation))
     if run.implementation is Implementation.PAPER:
+        if run.layout.context_exchange is not layout.Exchange.RING:
+            allowed = "the textbook counts what is kept, however it is exchanged; leave it out"
+            yield InputError("context_exchange", str(run.layout.context_exchange), allowed)
         yield from switches.of_the_textbook(reading)
         allowed = "the textbook shares by ZeRO's stage alone; choose another implementation"
         yield from sharding.of_none(reading, allowed)
@@ -211,11 +214,11 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
         family_of(run.model, str(run.implementation))
     except InputError as error:
         yield error
-    if run.implementation is Implementation.MEGATRON:
+    if run.implementation in BY_STAGES:
         from .megatron.allowed import refused
 
         yield from refused(run)
-        allowed = "Megatron shares by its distributed optimizer alone (zero 1); leave it out"
+        allowed = f"{run.implementation} shares its optimizer's states alone (zero 1); leave it out"
         yield from sharding.of_none(reading, allowed)
         yield from switches.refused(run.switches, run.model, run.implementation)
         return

@@ -18,7 +18,7 @@ from .blocks.ledger import RankRow, Recompute
 from .categories import Category
 from .events import Counter, Event, Group, Node, Phase, Repeat
 from .formula import Formula
-from .implementations import Implementation
+from .implementations import BY_STAGES, Implementation
 from .pipeline import Pass, rounds, tree
 from .rank import Rank
 from .recipe import State
@@ -319,7 +319,7 @@ def _optimizer(run: Run, rank: Rank) -> Event:
 
 def step(run: Run, rank: Rank) -> Group:
     """The whole step of one GPU, by its implementation's schedule."""
-    if run.implementation is Implementation.MEGATRON:
+    if run.implementation in BY_STAGES:
         from .megatron.step import step as megatron_step
 
         return megatron_step(run, rank)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from .errors import InputError
-from .implementations import Implementation
+from .implementations import BY_STAGES, Implementation
 from .model import Model, Norm
 from .reading import Reading, a_choice, a_flag
 from .records import dataclass
@@ -157,7 +157,7 @@ def refused(
     if switches.hold_logits and switches.loss is not Loss.FULL:
         allowed = "only the full loss makes all logits, so there is nothing to hold; use false"
         yield InputError("hold_logits", True, allowed)
-    if implementation is Implementation.MEGATRON:
+    if implementation in BY_STAGES:
         yield from _of_megatron(switches)
         return
     if switches.loss is Loss.FUSED:

@@ -39,3 +39,8 @@ class Weights:
     def optional(self, wanted: bool, name: str, *shape: str | int) -> Parameter | None:
         """The same, or None where the model has none (a bias, mostly)."""
         return self(name, *shape) if wanted else None
+
+    def forget_gradients(self) -> None:
+        """Let every gradient go."""
+        for parameter in self._made.values():
+            parameter.grad = None

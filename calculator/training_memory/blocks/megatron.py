@@ -8,6 +8,8 @@ sizes are those of one GPU: its heads, its share of the widths and of the vocabu
 from __future__ import annotations
 
 from ..autograd import operations as op
+from ..autograd.backward import BackwardPass
+from ..autograd.operations import context
 from ..autograd.operations import transformer_engine as te
 from ..autograd.operations.common import MASKED, TARGETS
 from ..autograd.reentrant import run_twice
@@ -38,10 +40,11 @@ class StageStructure:
     """What decides the order of a stage's events, apart from any size.
 
     ``split``: several GPUs share each layer; ``shares_tokens``: and the tokens between its
-    products (sequence parallelism). ``context``: several GPUs share a sequence. ``first`` and
-    ``last``: the stage has the embedding, the head. ``grouped``: several query heads share a key
+    products (sequence parallelism). ``context`` is how GPUs that share a sequence exchange what
+    attention reads ("ring", "all-gather", "ulysses"), or "none". ``first`` and ``last``: the stage
+    has the embedding, the head. ``grouped``: several query heads share a key
     head. ``recompute`` is "none", "selective" (the attention core) or "full"; ``loss`` "full" or
-    "fused".
+    "fused". ``style`` is whose code it is: "megatron" or "nanotron".
     """
 
     split: bool
@@ -54,7 +57,8 @@ class StageStructure:
     qkv_bias: bool
     recompute: str
     loss: str
-    context: bool = False
+    context: str = "none"
+    style: str = "megatron"
 
     @property
     def own_tokens(self) -> Formula:
@@ -100,6 +104,15 @@ class Stage:
             x = op.rms_norm(tape, x, self.outer("final norm", "h"), structure.own_rows)
         return self._loss(tape, x, batch)
 
+    def run_backward(self, tape: Tape, start: tuple[Tensor, Tensor | None]) -> None:
+        """From an output, or from its gradient; a weight's own gradient goes as it arrives."""
+        output, gradient = start
+        going = BackwardPass(tape, keeps=False)
+        if gradient is None:
+            going.run(output)
+        else:
+            going.run_from(output.edge, gradient)
+
     # -- before the layers ---------------------------------------------------------------------
 
     def _embedded(self, tape: Tape, batch: Batch) -> Tensor:
@@ -111,7 +124,7 @@ class Stage:
         mask = None
         with tape.module("embedding"):
             if structure.split:
-                mask = _elsewhere(tape)
+                mask = elsewhere(tape)
                 own = tape.new("token ids", ROWS, "int64")
                 ids = tape.new("token ids, from this GPU's first", ROWS, "int64")
                 del own
@@ -162,6 +175,8 @@ class Stage:
 
             def core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
                 v = te.copied(tape, v, "values, side by side")
+                if structure.context != "none":
+                    return context.WAYS[structure.context](tape, q, k, v, HEAD_ROWS)
                 return te.attention_kernel(tape, q, k, v, QUERIES, HEAD_ROWS)
 
             seen = (
@@ -238,7 +253,7 @@ class Batch:
             self.counts = tape.new("which tokens count", ROWS, "fp32")
 
 
-def _elsewhere(tape: Tape) -> Tensor:
+def elsewhere(tape: Tape) -> Tensor:
     """Which ids' rows another GPU holds."""
     below = tape.new("ids below this GPU's", ROWS, "bool")
     above = tape.new("ids above this GPU's", ROWS, "bool")
@@ -293,7 +308,7 @@ def loss_of_parts(tape: Tape, logits: Tensor) -> Tensor:
         softmax = tape.new("softmax", LOGITS, "fp32")
     highest = tape.new("highest logit of each row", ROWS, "fp32")
     tape.new("where the highest logit is", ROWS, "int64")
-    mask = _elsewhere(tape)
+    mask = elsewhere(tape)
     ids = tape.new("labels", ROWS, "int64")
     own = tape.new("labels, from this GPU's first", ROWS, "int64")
     del ids

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 
 from ..blocks.ledger import Recompute
 from ..errors import InputError
+from ..implementations import Implementation
+from ..layout import Exchange
 from ..run import Run
+from ..switches import Loss
 
 _RECIPES = ("mixed-adam-fp32-grad", "mixed-adam")
 _MOST_ZERO = 1
@@ -15,6 +18,8 @@ _MOST_ZERO = 1
 def refused(run: Run) -> Iterator[InputError]:
     """Every field that cannot be so in Megatron."""
     layout, model = run.layout, run.model
+    if run.implementation is Implementation.NANOTRON:
+        yield from _of_nanotron(run)
     if run.recipe.id not in _RECIPES:
         allowed = f"Megatron trains 16-bit weights with a 32-bit copy: {' or '.join(_RECIPES)}"
         yield InputError("recipe", run.recipe.id, allowed)
@@ -27,11 +32,9 @@ def refused(run: Run) -> Iterator[InputError]:
             "does; Megatron-FSDP is not followed here: use 0 or 1"
         )
         yield InputError("zero", layout.zero, allowed)
-    if layout.context > 1:
-        allowed = "the textbook counts it; how Megatron exchanges keys and values is not followed"
-        yield InputError("context", layout.context, allowed)
     yield from _shares(run)
-    if layout.layers_per_stage is None and model.layers % layout.pipeline:
+    evenly = run.implementation is Implementation.MEGATRON and layout.layers_per_stage is None
+    if evenly and model.layers % layout.pipeline:
         allowed = (
             f"Megatron spreads {model.layers:,} layers evenly over the stages unless told "
             "otherwise: use a divisor, or give layers_per_stage"
@@ -39,9 +42,37 @@ def refused(run: Run) -> Iterator[InputError]:
         yield InputError("pipeline", layout.pipeline, allowed)
 
 
+def _of_nanotron(run: Run) -> Iterator[InputError]:
+    """Where nanotron is followed less far than Megatron."""
+    layout = run.layout
+    if run.recompute is not Recompute.NONE:
+        allowed = "of nanotron only steps are followed that recompute nothing; use none"
+        yield InputError("recompute", str(run.recompute), allowed)
+    if run.switches.loss is not Loss.FULL:
+        yield InputError("loss", str(run.switches.loss), "nanotron has the full loss alone")
+    if layout.context > 1:
+        allowed = "nanotron's GPUs share no sequence in the steps that are followed; use 1"
+        yield InputError("context", layout.context, allowed)
+    if layout.interleave > 1:
+        allowed = "nanotron's stages have one part of the model each; use 1"
+        yield InputError("interleave", layout.interleave, allowed)
+    if run.recipe.id == "mixed-adam":
+        allowed = "nanotron's gradients are summed in 32 bits: mixed-adam-fp32-grad"
+        yield InputError("recipe", run.recipe.id, allowed)
+    if run.model.qkv_bias:
+        yield InputError("implementation", "nanotron", "a model without biases: a Llama")
+
+
 def _shares(run: Run) -> Iterator[InputError]:
     """What tensor parallelism divides that must divide evenly."""
-    model, tensor = run.model, run.layout.tensor
+    model, tensor, layout = run.model, run.layout.tensor, run.layout
+    over = tensor * layout.context
+    if layout.context_exchange is Exchange.ULYSSES and model.kv_heads % over:
+        allowed = (
+            f"ulysses gives each of tensor × context ({over:,}) GPUs whole key-value heads, and "
+            f"{model.name} has {model.kv_heads:,}"
+        )
+        yield InputError("context", layout.context, allowed)
     for what, size in (("key-value heads", model.kv_heads), ("feed-forward width", model.ffn)):
         if size % tensor:
             allowed = (

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..categories import Category
 from ..held import Held
+from ..implementations import Implementation
 from ..layouts import rounded
 from ..rank import Rank
 from ..run import Run
@@ -18,7 +19,8 @@ BF16_BYTES = 2
 
 def held_rows(run: Run, rank: Rank) -> tuple[Held, ...]:
     """Every row, as the allocator counts."""
-    return tuple(Held(name=n, category=c, bytes=b, why=w) for n, c, b, w in _rows(run, rank) if b)
+    rows = _of_nanotron if run.implementation is Implementation.NANOTRON else _rows
+    return tuple(Held(name=n, category=c, bytes=b, why=w) for n, c, b, w in rows(run, rank) if b)
 
 
 _Row = tuple[str, Category, int, str]
@@ -58,6 +60,24 @@ def _rows(run: Run, rank: Rank) -> Iterator[_Row]:
     yield "token counter", Category.ACTIVATIONS, rounded(FP32_BYTES), COUNTER
 
 
+def _of_nanotron(run: Run, rank: Rank) -> Iterator[_Row]:
+    """nanotron, src/nanotron/optim/gradient_accumulator.py and zero.py."""
+    weights = part_weights(run, rank)
+    yield "weights", Category.WEIGHTS, sum(rounded(BF16_BYTES * w.numel) for w in weights), WEIGHTS
+    numel = sum(weight.numel for weight in weights)
+    yield "gradients in fp32, in one buffer", Category.GRADIENTS, rounded(FP32_BYTES * numel), SUMS
+    over = run.layout.data if run.layout.zero else 1
+    pieces = [-(-weight.numel // over) for weight in weights]
+    yield "master copy, in one buffer", Category.MASTER, rounded(FP32_BYTES * sum(pieces)), MASTER
+    moments = sum(rounded(FP32_BYTES * piece) for piece in pieces)
+    yield "first moment", Category.OPTIMIZER, moments, FIRST
+    yield "second moment", Category.OPTIMIZER, moments, SECOND
+    known = values(run)
+    angles = rank.layers * 2 * rounded(known["s"] * known["e"] // 2 * BF16_BYTES)
+    yield "rotary angles, of every layer", Category.ACTIVATIONS, angles, ANGLES
+
+
+SUMS = "When a backward pass is done, its 16-bit gradients are added to the sum here."
 WEIGHTS = "Every product with a weight reads it."
 GRADIENTS = (
     "Each product adds its weight's gradient to the sum here, so that small ones of many "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..autograd.backward import BackwardPass
 from ..autograd.memory import WORKING
 from ..autograd.tape import Tape
 from ..autograd.tensors import Tensor
 from ..blocks.megatron import ONE, Stage, StageStructure
+from ..blocks.nanotron import NanotronStage
 from ..recording import Recording, of_memory
 
 __all__ = ["record"]
@@ -22,7 +22,8 @@ def record(structure: StageStructure, layers: int) -> Recording:
     schedule's variables hold them until they are given the next.
     """
     tape = Tape()
-    stage = Stage(structure, layers)
+    kind = NanotronStage if structure.style == "nanotron" else Stage
+    stage = kind(structure, layers)
     held = _passes(tape, stage)
     made = of_memory(tape)
     del held
@@ -38,19 +39,22 @@ def _passes(tape: Tape, stage: Stage) -> list[Tensor | None]:
         if not stage.structure.first:
             # A pipeline's last stage gives back its output's memory like every other.
             kept = tape.new("stub of the loss", ONE, "fp32")
-        BackwardPass(tape, keeps=False).run(output)
+        stage.run_backward(tape, (output, None))
         held.append(kept)
     else:
         edge, own = output.edge, stage.structure.own_tokens
         tape.mark("forward", "output")
         # Once sent, its memory is given back; the graph that hangs on it stays.
         del output
-        held.append(tape.new("stub of what was sent", ONE, "bf16"))
+        stub = tape.new("stub of what was sent", ONE, "bf16")
+        stub.edge = edge
+        held.append(stub.detached())
         tape.mark("backward", "output")
         with tape.as_category(WORKING):
             gradient = tape.new("gradient from the next stage", own, "bf16")
         held.append(gradient)
-        BackwardPass(tape, keeps=False).run_from(edge, gradient)
+        stage.run_backward(tape, (stub, gradient))
+        del stub
     if stage.received is not None:
         held += [stage.received.detached(), getattr(stage.received.edge, "grad", None)]
     return held

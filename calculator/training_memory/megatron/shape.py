@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..blocks.megatron import StageStructure
+from ..implementations import Implementation
 from ..run import Run
 
 #: ``--make-vocab-size-divisible-by``, for each of the GPUs that share the vocabulary.
@@ -13,7 +14,8 @@ VOCABULARY_MULTIPLE = 128
 
 def padded_vocabulary(run: Run) -> int:
     """The vocabulary's rows, up to what divides evenly (``_vocab_size_with_padding``)."""
-    multiple = VOCABULARY_MULTIPLE * run.layout.tensor
+    each = 1 if run.implementation is Implementation.NANOTRON else VOCABULARY_MULTIPLE
+    multiple = each * run.layout.tensor
     return -(-run.model.vocabulary // multiple) * multiple
 
 
@@ -51,5 +53,6 @@ def structure(run: Run, *, first: bool, last: bool) -> StageStructure:
         qkv_bias=model.qkv_bias,
         recompute=str(run.recompute),
         loss=str(run.switches.loss),
-        context=layout.context > 1,
+        context=str(layout.context_exchange) if layout.context > 1 else "none",
+        style=str(run.implementation),
     )

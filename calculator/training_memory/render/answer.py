@@ -41,6 +41,7 @@ BY = {
     Implementation.HUGGINGFACE: ", as Hugging Face runs it",
     Implementation.TORCHTITAN: ", as torchtitan runs it",
     Implementation.MEGATRON: ", as Megatron runs it",
+    Implementation.NANOTRON: ", as nanotron runs it",
 }
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from .. import catalog, gpus, recipe
 from ..blocks.ledger import Recompute
 from ..implementations import FAMILIES, Implementation
+from ..layout import Exchange
 from ..model import Activation, Norm, QkNorm
 from ..pipeline import Schedule
 from ..records import dataclass
@@ -116,6 +117,7 @@ IMPLEMENTATIONS: Mapping[Implementation, str] = {
     Implementation.HUGGINGFACE: "Hugging Face",
     Implementation.TORCHTITAN: "torchtitan",
     Implementation.MEGATRON: "Megatron",
+    Implementation.NANOTRON: "nanotron",
 }
 
 
@@ -431,6 +433,21 @@ _GENERAL: tuple[Field, ...] = (
         "GPUs that share every sequence: each has some of its tokens.",
         "C",
     ),
+    _choice(
+        "context_exchange",
+        "Exchange within a sequence",
+        Place.SPLIT,
+        "How GPUs that share a sequence see each other's keys and values: passed round, gathered "
+        "by all, or heads exchanged for tokens. Not for the textbook.",
+        _of(
+            Exchange,
+            {
+                Exchange.RING: "Ring",
+                Exchange.ALL_GATHER: "All gathered",
+                Exchange.ULYSSES: "Heads for tokens (Ulysses)",
+            },
+        ),
+    ),
     _number(
         "expert",
         "Expert parallelism",
@@ -517,8 +534,8 @@ _GENERAL: tuple[Field, ...] = (
         Place.IMPLEMENTATION,
         "Textbook: the GPT layer of Korthikanti et al. 2022, in 16-bit with dropout. Hugging Face "
         "and torchtitan: the operations that these libraries run, with what PyTorch holds for "
-        "each. Megatron: Megatron-Core with Transformer Engine, on every GPU of a run. Traced "
-        "steps of these libraries agree.",
+        "each. Megatron: Megatron-Core with Transformer Engine, on every GPU of a run; nanotron "
+        "likewise. Traced steps of these libraries agree, nanotron's with what was measured.",
         _implementations,
     ),
     _choice(

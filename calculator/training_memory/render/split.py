@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..categories import Category
 from ..estimate import Estimate
+from ..rank import layers_by_stage
 from ..run import Run
 from ..units import show_bytes
 from .answer import layout_words
@@ -92,7 +93,11 @@ def _replica(run: Run, replica: int) -> str:
 
 def _layers(run: Run, stage: int) -> str:
     """Which layers a stage holds."""
-    per_stage = run.layout.stage_layers(run.model.layers)
+    per_stage = layers_by_stage(run)
+    if not per_stage[stage]:
+        return "no layer"
+    if run.layout.interleave > 1:
+        return f"{per_stage[stage]} layers, in {run.layout.interleave} parts"
     first = sum(per_stage[:stage]) + 1
     last = first + per_stage[stage] - 1
     return f"layers {first}–{last}" if last > first else f"layer {first}"
@@ -158,9 +163,9 @@ def _sentences(run: Run) -> Iterator[str]:
             f"1/{layout.tensor:,} of every matrix{tokens}.</li>"
         )
     if layout.pipeline > 1:
-        most = max(layout.stage_layers(model.layers))
-        least = min(layout.stage_layers(model.layers))
-        layers = f"{most:,}" if most == least else f"{least:,} or {most:,}"
+        counts = sorted(set(layers_by_stage(run)))
+        between = " to " if len(counts) > 2 else " or "
+        layers = between.join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
         yield (
             f"<li>{layout.pipeline:,} rows are pipeline stages of {layers} of the "
             f"{model.layers:,} layers, the first with the embedding, the last with the head.</li>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ def test_any_value_of_a_known_key_is_read_or_refused_by_name(form, values):
             if not isinstance(inner, dict):
                 place[name] = inner = {}
             place = inner
-        place[last] = value
+        place[last] = deepcopy(value)  # a key below it must not be written into what others hold
     text = json.dumps(nested).replace("NaN", "1").replace("Infinity", "1e400")
     try:
         report = read(f"{form}:a.json", text).report

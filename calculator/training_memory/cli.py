@@ -13,9 +13,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
+    from .estimate import Estimate
     from .flags import Parser
     from .plans import Progress
     from .render.terminal import Terminal
+    from .run import Run
 
 _HELP = """\
 usage: training-memory COMMAND ...
@@ -102,7 +104,7 @@ def _unknown(command: str) -> InputError:
 
 def _run(command: str, arguments: list[str]) -> int:
     """``estimate`` and ``explain``."""
-    from .flags import add_format, run_parser
+    from .flags import add_format, add_rank, run_parser
 
     explains = command == "explain"
     about = (
@@ -114,6 +116,7 @@ def _run(command: str, arguments: list[str]) -> int:
     )
     examples = _RUN_EXAMPLES.format(command=command)
     parser = run_parser(command, description=about, epilog=examples)
+    add_rank(parser)
     if not explains:
         add_format(parser)
     given, errors = parser.read(arguments)
@@ -123,11 +126,10 @@ def _run(command: str, arguments: list[str]) -> int:
         given["json"] = True
     elif "format" in given:
         return _export(given, errors)
-    from .estimate import estimate
     from .request import read_request
 
     request = read_request(given, errors)
-    answer = estimate(request.run)
+    answer = _answer(request.run, given.get("rank"))
     if explains:
         from .render.explain import explain as shown
         from .render.explain import explain_json
@@ -147,7 +149,6 @@ def _run(command: str, arguments: list[str]) -> int:
 
 def _export(given: dict[str, object], errors: list[InputError]) -> int:
     """The answer in one of the formats to take away."""
-    from .estimate import estimate
     from .render.export import EXPORTS
     from .request import read_request
 
@@ -157,7 +158,21 @@ def _export(given: dict[str, object], errors: list[InputError]) -> int:
     request = read_request(given, errors)
     assert export is not None
     page = str(given.get("page", "")).partition("#")[0]
-    return _write(export.made(estimate(request.run), request.binary, page))
+    answer = _answer(request.run, given.get("rank"))
+    return _write(export.made(answer, request.binary, page))
+
+
+def _answer(run: Run, rank: object) -> Estimate:
+    """The answer for the fullest kind of GPU, or for the one that was asked for."""
+    from .estimate import estimate, estimate_on
+    from .units import parse_count
+
+    if rank is None:
+        return estimate(run)
+    try:
+        return estimate_on(run, parse_count("rank", rank, least=0))
+    except InputError as error:
+        raise InputError("--rank", error.value, error.allowed) from None
 
 
 def _read(command: str, arguments: list[str]) -> int:

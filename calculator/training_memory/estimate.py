@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 
 from .categories import STATES, Category
+from .errors import InputError
 from .events import Group, place
 from .need import Fits, Need, is_played, need
 from .omitted import omitted
-from .rank import Rank, ranks
+from .rank import Rank, rank_at, ranks
 from .recorded_step import trained_parameters
 from .records import dataclass
 from .run import Run
@@ -167,6 +168,20 @@ def estimate(run: Run) -> Estimate:
         run=run,
         ranks=tuple(_on(run, rank) for rank in ranks(run)),
     )
+
+
+def estimate_on(run: Run, number: int) -> Estimate:
+    """The same for one GPU alone, by its number from 0 as Megatron-LM counts them.
+
+    GPUs that share layers are neighbours, then come replicas, and pipeline stages are outermost
+    (Megatron-Core, parallel_state.initialize_model_parallel). Raises :class:`InputError` for a
+    number that is no GPU of the run's.
+    """
+    gpus = run.layout.gpus
+    if not 0 <= number < gpus:
+        raise InputError("rank", number, f"allowed: 0 to {gpus - 1:,}, since the GPUs are {gpus:,}")
+    stage = number // (gpus // run.layout.pipeline)
+    return Estimate(run=run, ranks=(_on(run, rank_at(run, stage)),))
 
 
 def peak_bytes(run: Run) -> int:

@@ -246,6 +246,16 @@ def run_parser(command: str, *, description: str, epilog: str, takes: Sequence[s
     return parser
 
 
+def add_rank(parser: Parser) -> None:
+    """The flag for the answer of one GPU, where they differ."""
+    parser.add_argument(
+        "--rank",
+        metavar="N",
+        help="the answer of one GPU, by its number from 0, in place of the fullest one's; pipeline "
+        "stages are counted last, as Megatron-LM does",
+    )
+
+
 def add_format(parser: Parser) -> None:
     """Flags for an answer to take away."""
     group = parser.add_argument_group("an answer to take away")

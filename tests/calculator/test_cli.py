@@ -77,6 +77,32 @@ def test_llama_7b_needs_what_the_chapter_says(run, recipe, recompute, peak):
 
 
 @pytest.mark.parametrize(
+    ("rank", "stage", "where"),
+    [
+        ("0", 1, "first pipeline stage"),
+        ("31", 1, "first pipeline stage"),
+        ("32", 2, "pipeline stage 2"),
+        ("64", 3, "pipeline stage 3"),
+        ("127", 4, "last pipeline stage"),
+    ],
+)
+def test_one_gpu_is_shown_by_its_number(run, rank, stage, where):
+    """8 tensor-parallel GPUs lie together, then 4 replicas, then 4 stages: 32 GPUs a stage."""
+    split = ["--tensor", "8", "--data", "4", "--pipeline", "4", "--micro-batches", "8"]
+    asked = ["estimate", "--model", "llama-3-70b", *split, "--json"]
+    found = run(*asked, "--rank", rank).json
+    assert (found["rank"], found["ranks"][0]["stage"]) == (where, stage)
+    assert found["peak"]["bytes"] <= run(*asked).json["peak"]["bytes"]
+    assert len(found["ranks"]) == 1
+
+
+def test_a_gpu_that_is_none_of_the_runs_is_refused(run):
+    found = run("estimate", "--data", "4", "--rank", "4")
+    assert found.status == 2
+    assert "--rank: 4 cannot be used; allowed: 0 to 3" in found.err
+
+
+@pytest.mark.parametrize(
     ("words", "same"),
     [
         (["--accumulate", "4"], ["--micro-batches", "4"]),

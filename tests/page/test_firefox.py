@@ -10,6 +10,7 @@ import gc
 import json
 import re
 import shutil
+import socket
 import time
 import warnings
 import zipfile
@@ -68,7 +69,13 @@ def firefox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Marionette]:
     with warnings.catch_warnings():
         # While it waits for Firefox to answer, it forgets to close what it tried.
         warnings.simplefilter("ignore", ResourceWarning)
-        driver = Marionette(bin=str(found), headless=True, prefs=NO_NETWORK, gecko_log=str(log))
+        driver = Marionette(
+            bin=str(found),
+            headless=True,
+            prefs=NO_NETWORK,
+            gecko_log=str(log),
+            port=free_port(),
+        )
         driver.start_session()
         gc.collect()
     try:
@@ -79,6 +86,14 @@ def firefox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Marionette]:
     said = log.read_text(encoding="utf-8", errors="replace")
     wrong = re.findall(r"^JavaScript error: (?:file|blob):.*", said, re.MULTILINE)
     assert not wrong, "\n".join(wrong)
+
+
+def free_port() -> int:
+    """A port for the driver: its usual one belongs to whoever tests here at the same time."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
 
 
 def opened(driver: Marionette, file: Path) -> None:

@@ -9,6 +9,7 @@ from .errors import InputErrors
 from .estimate import peak_bytes
 from .gpus import Gpu
 from .largest import MOST, largest_micro_batch, longest_sequence
+from .layout import ZERO_STAGES
 from .records import dataclass
 from .run import Run
 
@@ -116,16 +117,14 @@ def _points(run: Run, field: str, values: list[int]) -> Iterator[tuple[int, int]
 def along_gpus(run: Run) -> Curve:
     """The peak against GPUs: more and more replicas that share their states.
 
-    By the run's stage of ZeRO, or by stage 3 where it has none: replicas that share nothing need
-    the same however many they are.
+    By the run's stage of ZeRO, or where it has none by the highest that it can have:
+    replicas that share nothing need the same however many they are, which is no curve.
     """
-    zero = run.layout.zero or 3
+    shared = _shared(run)
     replica = run.layout.gpus // run.layout.data
-    request = {**run.to_json(), "zero": zero}
-    replicas = sorted({2**power for power in range(_DOUBLINGS + 1)} | {run.layout.data})
-    points = [
-        (data * replica, peak) for data, peak in _points(Run.from_json(request), "data", replicas)
-    ]
+    doublings = {2**power for power in range(_DOUBLINGS + 1)} if shared.layout.zero else set()
+    replicas = sorted(doublings | {run.layout.data})
+    points = [(data * replica, peak) for data, peak in _points(shared, "data", replicas)]
     capacity = run.gpu.memory_bytes if run.gpu else None
     fitting = [gpus for gpus, peak in points if capacity is not None and peak <= capacity]
     return Curve(
@@ -134,5 +133,16 @@ def along_gpus(run: Run) -> Curve:
         now=run.layout.gpus,
         gpu=run.gpu,
         last=min(fitting, default=None),
-        zero=zero,
+        zero=shared.layout.zero,
     )
+
+
+def _shared(run: Run) -> Run:
+    """The run with replicas that share; as it is where it is refused every way of sharing."""
+    if not run.layout.zero:
+        for zero in reversed(ZERO_STAGES[1:]):
+            try:
+                return Run.from_json({**run.to_json(), "zero": zero})
+            except InputErrors:
+                continue
+    return run

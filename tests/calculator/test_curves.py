@@ -66,6 +66,26 @@ def test_the_crossing_is_named() -> None:
     assert gpus.last == 1
 
 
+@pytest.mark.parametrize(
+    ("implementation", "zero"),
+    [("paper", 3), ("huggingface", 3), ("torchtitan", 3), ("megatron", 1), ("nanotron", 1)],
+)
+def test_replicas_share_as_far_as_the_implementation_goes(implementation: str, zero: int) -> None:
+    request = {"implementation": implementation, "model": "llama-7b"}
+    if implementation in ("huggingface", "torchtitan"):
+        request["recipe"] = "autocast-adam"
+    assert ask(**request)[Along.GPUS].zero == zero
+    asked = json.loads(answer(json.dumps({"run": request, "curves": True})))
+    assert f"ZeRO-{zero}." in asked["html"]["curves"]
+
+
+def test_what_cannot_be_shared_has_no_curve_along_gpus() -> None:
+    request = {"implementation": "huggingface", "model": "gpt2", "sequence": 512}
+    found = ask(**request, recipe="autocast-adam", optimizer_in_backward=True)
+    assert Along.SEQUENCE in found
+    assert Along.GPUS not in found
+
+
 def test_what_never_fits_and_what_has_no_line() -> None:
     assert said(ask()[Along.SEQUENCE]).startswith("Nothing that is drawn fits.")
     assert said(ask(gpu=None)[Along.SEQUENCE]).startswith("No GPU chosen")

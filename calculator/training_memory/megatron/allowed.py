@@ -13,30 +13,35 @@ from ..switches import Loss
 
 _RECIPES = ("mixed-adam-fp32-grad", "mixed-adam")
 _MOST_ZERO = 1
+_ZERO = {
+    Implementation.MEGATRON: "the distributed optimizer shares master copies and Adam's states, as "
+    "ZeRO's stage 1 does; Megatron-FSDP is not followed here: use 0 or 1",
+    Implementation.NANOTRON: "nanotron's replicas share master copies and Adam's states, as ZeRO's "
+    "stage 1 does: use 0 or 1",
+}
 
 
 def refused(run: Run) -> Iterator[InputError]:
-    """Every field that cannot be so in Megatron."""
-    layout, model = run.layout, run.model
-    if run.implementation is Implementation.NANOTRON:
-        yield from _of_nanotron(run)
+    """Every field that cannot be so in Megatron, or in nanotron."""
+    nanotron = run.implementation is Implementation.NANOTRON
+    yield from _of_nanotron(run) if nanotron else _of_megatron(run)
+    if run.layout.zero > _MOST_ZERO:
+        yield InputError("zero", run.layout.zero, _ZERO[run.implementation])
+    yield from _shares(run)
+
+
+def _of_megatron(run: Run) -> Iterator[InputError]:
+    """What Megatron-Core alone refuses."""
+    layout, layers = run.layout, run.model.layers
     if run.recipe.id not in _RECIPES:
         allowed = f"Megatron trains 16-bit weights with a 32-bit copy: {' or '.join(_RECIPES)}"
         yield InputError("recipe", run.recipe.id, allowed)
     if run.recompute is Recompute.MATMULS:
         allowed = "Megatron knows none, selective (the attention core), full (each layer)"
         yield InputError("recompute", str(run.recompute), allowed)
-    if layout.zero > _MOST_ZERO:
+    if layout.layers_per_stage is None and layers % layout.pipeline:
         allowed = (
-            "the distributed optimizer shares master copies and Adam's states, as ZeRO's stage 1 "
-            "does; Megatron-FSDP is not followed here: use 0 or 1"
-        )
-        yield InputError("zero", layout.zero, allowed)
-    yield from _shares(run)
-    evenly = run.implementation is Implementation.MEGATRON and layout.layers_per_stage is None
-    if evenly and model.layers % layout.pipeline:
-        allowed = (
-            f"Megatron spreads {model.layers:,} layers evenly over the stages unless told "
+            f"Megatron spreads {layers:,} layers evenly over the stages unless told "
             "otherwise: use a divisor, or give layers_per_stage"
         )
         yield InputError("pipeline", layout.pipeline, allowed)
@@ -56,7 +61,7 @@ def _of_nanotron(run: Run) -> Iterator[InputError]:
     if layout.interleave > 1:
         allowed = "nanotron's stages have one part of the model each; use 1"
         yield InputError("interleave", layout.interleave, allowed)
-    if run.recipe.id == "mixed-adam":
+    if run.recipe.id != "mixed-adam-fp32-grad":
         allowed = "nanotron's gradients are summed in 32 bits: mixed-adam-fp32-grad"
         yield InputError("recipe", run.recipe.id, allowed)
     if run.model.qkv_bias:

@@ -273,9 +273,10 @@ def read_parser(command: str, *, description: str, epilog: str) -> Parser:
     """The parser of the command that reads other programs' files."""
     parser = Parser(command, "FILE ... [flag ...]", description=description, epilog=epilog)
     parser.add_argument("config", nargs="*", metavar="FILE", help="a file, or - for standard input")
+    unsaid = parser.add_argument_group("what files do not say")
     for field in ("data", "tensor", "pipeline", "vocabulary"):
         metavar, said = RUN_HELP.get(field, ("VALUE", SHAPE_HELP.get(field, "")))
-        _add(parser.add_argument_group("what files do not say"), field, metavar=metavar, said=said)
+        _add(unsaid, field, metavar=metavar, said=said)
     return parser
 
 

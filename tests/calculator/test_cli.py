@@ -598,6 +598,13 @@ def test_help_and_version(run):
         assert max(map(len, ran.out.splitlines())) <= 100
 
 
+@pytest.mark.parametrize("command", ["estimate", "explain", "fit", "oom", "diff", "read", "verify"])
+def test_each_heading_in_the_help_comes_once(run, command):
+    lines = run(command, "--help").out.splitlines()
+    headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert len(headings) == len(set(headings))
+
+
 def test_the_examples_in_the_help_work(run, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     shutil.copy(CONFIGS / "llama-3-8b.json", tmp_path / "config.json")

@@ -124,3 +124,8 @@ def test_the_architecture_names_what_is_there() -> None:
     assert floors
     assert [name for name in rooms if not (ROOT / name).is_dir()] == []
     assert [name for name in floors if not (PACKAGE / name).exists()] == []
+    modules = {path.name for path in PACKAGE.glob("*.py") if not path.name.startswith("__")}
+    assert modules - set(floors) == set()
+    rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `")]
+    named = re.findall(r"`([^`]+)`", " ".join(rows))
+    assert sorted(named) == sorted(set(named))

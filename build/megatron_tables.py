@@ -6,20 +6,16 @@ are asked of the calculator whenever the tables are made.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 
-from places import DOCS
+from compared import END, Compared, Row, at, by_error, end, error, exact, rows_of, shape_of
 from table import Cell, Column, Table
 from training_memory.rank import rank_at
 from training_memory.run import Run
 from training_memory.step import step
-from training_memory.units import gb, percent
 from training_memory.walk import walk
 
-_STEPS = DOCS / "data" / "traces" / "megatron-steps.csv"
 _COUNTS = (
     "sequence",
     "micro_batch",
@@ -33,28 +29,14 @@ _COUNTS = (
 _DIGITS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """One traced stage of a step and its prediction, in bytes."""
-
-    row: Mapping[str, str]
-    predicted: int
-    traced: int
-
-    @property
-    def apart(self) -> int:
-        """How far the prediction is off."""
-        return abs(self.predicted - self.traced)
-
-
-def run_of(row: Mapping[str, str]) -> Run:
+def run_of(row: Row) -> Run:
     """The run that a row of the traces is a stage of."""
     return Run.from_json(
         {
             "implementation": "megatron",
             "gpu": None,
             "model": row["model"],
-            "shape": dict(pair.split("=") for pair in row["shape"].split()),
+            "shape": shape_of(row),
             **{name: row[name] for name in _COUNTS},
             "sequence_parallel": row["sequence_parallel"] == "yes",
             "zero": 1 if row["distributed_optimizer"] == "yes" else 0,
@@ -65,35 +47,29 @@ def run_of(row: Mapping[str, str]) -> Run:
 
 
 @cache
-def stages() -> tuple[Stage, ...]:
+def stages() -> tuple[Compared, ...]:
     """Every traced stage, in the traces' order."""
-    with _STEPS.open(newline="", encoding="utf-8") as file:
-        return tuple(_stage(row) for row in csv.DictReader(file))
+    return tuple(_stage(row) for row in rows_of("megatron-steps.csv"))
 
 
-def _stage(row: Mapping[str, str]) -> Stage:
+def _stage(row: Row) -> Compared:
     run = run_of(row)
-    return Stage(
+    return Compared(
         row=row,
         predicted=walk(step(run, rank_at(run, int(row["stage"])))).peak,
         traced=max(int(row["forward_bytes"]), int(row["backward_bytes"])),
     )
 
 
-def _share(one: Stage) -> Cell:
-    value = percent(one.apart, one.traced, _DIGITS)
-    return Cell(value, f"{value} %")
-
-
-def _kinds() -> Mapping[str, tuple[Stage, ...]]:
-    def split(one: Stage) -> str:
+def _kinds() -> Mapping[str, tuple[Compared, ...]]:
+    def split(one: Compared) -> str:
         if one.row["interleave"] != "1":
             return "Pipeline, interleaved"
         if one.row["pipeline"] != "1":
             return "Pipeline, one forward, one backward"
         return "One stage" if one.row["tensor"] == "1" else "One stage, tensor-parallel"
 
-    kinds: dict[str, list[Stage]] = {}
+    kinds: dict[str, list[Compared]] = {}
     for one in stages():
         kinds.setdefault(split(one), []).append(one)
     return {name: tuple(found) for name, found in kinds.items()}
@@ -103,14 +79,14 @@ def summary() -> Table:
     """By kind of split: how many stages, how many exact, and the errors of the others."""
     rows = []
     for name, found in (*_kinds().items(), ("**All**", stages())):
-        ordered = sorted(found, key=lambda one: one.apart / one.traced)
+        ordered = by_error(found)
         rows.append(
             (
                 Cell(name.strip("*"), name),
                 Cell(len(found)),
-                Cell(sum(one.apart == 0 for one in found)),
-                _share(ordered[len(ordered) // 2]),
-                _share(ordered[-1]),
+                exact(found),
+                error(at(ordered, 0.5), _DIGITS),
+                error(ordered[-1], _DIGITS),
                 Cell(ordered[-1].row["step"]) if ordered[-1].apart else Cell("", "none"),
             )
         )
@@ -135,16 +111,12 @@ def steps() -> Table:
     return Table(
         columns=(
             *(Column(heading=name.capitalize(), name=name, right=False) for name in _WORDS),
-            Column(heading="Traced", name="traced_bytes"),
-            Column(heading="Predicted", name="predicted_bytes"),
-            Column(heading="Error", name="error_percent"),
+            *END,
         ),
         rows=tuple(
             (
                 *(Cell(one.row[name]) for name in _WORDS),
-                Cell(one.traced, gb(one.traced, 2)),
-                Cell(one.predicted, gb(one.predicted, 2)),
-                _share(one),
+                *end(one, _DIGITS),
             )
             for one in stages()
         ),

@@ -6,39 +6,21 @@ asked of the calculator whenever the tables are made.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping
 from functools import cache
 
-from accuracy_tables import OPTIMIZERS, RECIPES, Compared
-from places import DOCS
+from compared import END, Compared, Row, at, by_error, end, error, exact, request_of, rows_of
 from table import Cell, Column, Table
 from training_memory.estimate import estimate
 from training_memory.run import Run
-from training_memory.units import gb, percent
 
-_STEPS = DOCS / "data" / "traces" / "sharded-steps.csv"
 _FRAMEWORKS = {"huggingface": "Hugging Face", "torchtitan": "torchtitan"}
 _WAYS = {"ddp": "DDP", "fsdp2": "FSDP2"}
-_DIGITS = 4
 
 
-def run_of(row: Mapping[str, str]) -> Run:
+def run_of(row: Row) -> Run:
     """The run that a row of the traces is of."""
-    optimizer, kernel = OPTIMIZERS[row["optimizer"]]
-    request: dict[str, object] = {
-        "model": row["model"],
-        "shape": dict(pair.split("=") for pair in row["shape"].split()),
-        "sequence": row["sequence"],
-        "micro_batch": row["micro_batch"],
-        "micro_batches": row["micro_batches"],
-        "recipe": RECIPES[row["precision"]],
-        "recompute": row["recompute"],
-        "implementation": row["implementation"],
-        "attention": row["attention"],
-        "optimizer": optimizer,
-        "optimizer_kernel": kernel,
-        "clip": row["clip"] == "yes",
+    request = {
+        **request_of(row),
         "data": int(row["data"]) * int(row["replicas"]),
         "tensor": row["tensor"],
         "sequence_parallel": row["sequence_parallel"] == "yes",
@@ -60,19 +42,18 @@ def run_of(row: Mapping[str, str]) -> Run:
 @cache
 def compared() -> tuple[Compared, ...]:
     """Every traced step that a run can ask for: of the first step there is no run."""
-    with _STEPS.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["turn"] != "1"]
     return tuple(
         Compared(
             row=row,
             predicted=estimate(run_of(row)).worst.peak_bytes,
             traced=int(row["peak_bytes"]),
         )
-        for row in rows
+        for row in rows_of("sharded-steps.csv")
+        if row["turn"] != "1"
     )
 
 
-def way(row: Mapping[str, str]) -> str:
+def way(row: Row) -> str:
     """How the GPUs of a row share the model."""
     parts = [_WAYS[row["sharding"]]] if row["sharding"] in _WAYS else []
     if row["replicas"] != "1":
@@ -83,11 +64,6 @@ def way(row: Mapping[str, str]) -> str:
     return " with ".join(parts)
 
 
-def _error(one: Compared) -> Cell:
-    value = percent(one.apart, one.traced, _DIGITS)
-    return Cell(value, f"{value} %")
-
-
 def summary() -> Table:
     """By framework and parallelism: how many steps, how many exact, and the errors."""
     kinds: dict[tuple[str, str], list[Compared]] = {}
@@ -95,15 +71,15 @@ def summary() -> Table:
         kinds.setdefault((_FRAMEWORKS[one.row["implementation"]], way(one.row)), []).append(one)
     rows = []
     for (framework, parallelism), steps_ in sorted(kinds.items()):
-        ordered = sorted(steps_, key=lambda one: one.apart / one.traced)
+        ordered = by_error(steps_)
         rows.append(
             (
                 Cell(framework),
                 Cell(parallelism),
                 Cell(len(steps_)),
-                Cell(sum(one.apart == 0 for one in steps_)),
-                _error(ordered[len(ordered) // 2]),
-                _error(ordered[-1]),
+                exact(steps_),
+                error(at(ordered, 0.5)),
+                error(ordered[-1]),
             )
         )
     return Table(
@@ -132,9 +108,7 @@ def steps() -> Table:
             Column(heading="Told", name="told", right=False),
             Column(heading="Precision", name="precision", right=False),
             Column(heading="Recompute", name="recompute", right=False),
-            Column(heading="Traced", name="traced_bytes"),
-            Column(heading="Predicted", name="predicted_bytes"),
-            Column(heading="Error", name="error_percent"),
+            *END,
         ),
         rows=tuple(_row(one) for one in compared()),
     )
@@ -152,13 +126,11 @@ def _row(one: Compared) -> tuple[Cell, ...]:
         Cell(_told(row)),
         Cell(row["precision"]),
         Cell(row["recompute"]),
-        Cell(one.traced, gb(one.traced, 2)),
-        Cell(one.predicted, gb(one.predicted, 2)),
-        _error(one),
+        *end(one),
     )
 
 
-def _told(row: Mapping[str, str]) -> str:
+def _told(row: Row) -> str:
     """What the framework was told that it does not do by itself."""
     found = []
     if row["sharding"] == "fsdp2":

@@ -6,21 +6,15 @@ are asked of the calculator whenever the tables are made.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping
 from functools import cache
 
-from accuracy_tables import OPTIMIZERS, RECIPES, Compared
-from places import DOCS
+from compared import END, Compared, Row, at, by_error, end, error, exact, request_of, rows_of
 from table import Cell, Column, Table
 from training_memory.estimate import estimate
 from training_memory.run import Run
-from training_memory.units import gb, percent
 
-_STEPS = DOCS / "data" / "traces" / "tuning-steps.csv"
 _PHASES = ("forward", "backward", "clip", "step")
 _ADAPTERS = {"lora": "LoRA", "qlora": "QLoRA"}
-_PAGED = {name: (name, None) for name in ("paged-adamw", "paged-adamw-8bit")}
 _OF_ADAPTERS = (
     "adapter",
     "adapter_rank",
@@ -29,26 +23,13 @@ _OF_ADAPTERS = (
     "adapter_dropout",
     "frozen_dtype",
 )
-_DIGITS = 4
 
 
-def run_of(row: Mapping[str, str]) -> Run:
+def run_of(row: Row) -> Run:
     """The run that a row of the traces is of."""
-    optimizer, kernel = {**OPTIMIZERS, **_PAGED}[row["optimizer"]]
-    request: dict[str, object] = {
-        "model": row["model"],
-        "shape": dict(pair.split("=") for pair in row["shape"].split()),
-        "sequence": row["sequence"],
-        "micro_batch": row["micro_batch"],
-        "micro_batches": row["micro_batches"],
-        "recipe": RECIPES[row["precision"]],
-        "recompute": row["recompute"],
-        "implementation": row["implementation"],
-        "attention": row["attention"],
+    request = {
+        **request_of(row),
         "loss": row["loss"],
-        "optimizer": optimizer,
-        "optimizer_kernel": kernel,
-        "clip": row["clip"],
         "hold_logits": row["hold_logits"],
         "optimizer_in_backward": row["in_backward"],
         "offload": row["offload"],
@@ -61,19 +42,17 @@ def run_of(row: Mapping[str, str]) -> Run:
 @cache
 def compared() -> tuple[Compared, ...]:
     """Every traced step, in the traces' order."""
-    with _STEPS.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
     return tuple(
         Compared(
             row=row,
             predicted=estimate(run_of(row)).worst.peak_bytes,
             traced=max(int(row[f"{phase}_peak_bytes"] or 0) for phase in _PHASES),
         )
-        for row in rows
+        for row in rows_of("tuning-steps.csv")
     )
 
 
-def kind(row: Mapping[str, str]) -> str:
+def kind(row: Row) -> str:
     """What a step shows, in a few words."""
     if row["adapter"] != "none":
         adapter = _ADAPTERS[row["adapter"]]
@@ -85,11 +64,6 @@ def kind(row: Mapping[str, str]) -> str:
     return "layers' inputs on the CPU" if row["offload"] != "none" else "paged optimizer"
 
 
-def _error(one: Compared) -> Cell:
-    value = percent(one.apart, one.traced, _DIGITS)
-    return Cell(value, f"{value} %")
-
-
 def summary() -> Table:
     """By what a step shows: how many steps, how many exact, and the errors."""
     kinds: dict[str, list[Compared]] = {}
@@ -97,15 +71,15 @@ def summary() -> Table:
         kinds.setdefault(kind(one.row), []).append(one)
     rows = []
     for name, steps_ in (*kinds.items(), ("**All**", list(compared()))):
-        ordered = sorted(steps_, key=lambda one: one.apart / one.traced)
+        ordered = by_error(steps_)
         rows.append(
             (
                 Cell(name.strip("*"), name),
                 Cell(len({one.row["model"] for one in steps_})),
                 Cell(len(steps_)),
-                Cell(sum(one.apart == 0 for one in steps_)),
-                _error(ordered[len(ordered) // 2]),
-                _error(ordered[-1]),
+                exact(steps_),
+                error(at(ordered, 0.5)),
+                error(ordered[-1]),
             )
         )
     return Table(
@@ -134,9 +108,7 @@ def steps() -> Table:
                 for name in (*_WORDS, "recompute", "optimizer", "loss")
             ),
             Column(heading="Trained", name="trained"),
-            Column(heading="Traced", name="traced_bytes"),
-            Column(heading="Predicted", name="predicted_bytes"),
-            Column(heading="Error", name="error_percent"),
+            *END,
         ),
         rows=tuple(_row(one) for one in compared()),
     )
@@ -152,7 +124,5 @@ def _row(one: Compared) -> tuple[Cell, ...]:
             for name in (*_WORDS, "recompute", "optimizer", "loss")
         ),
         Cell(int(row["trained"])),
-        Cell(one.traced, gb(one.traced, 2)),
-        Cell(one.predicted, gb(one.predicted, 2)),
-        _error(one),
+        *end(one),
     )

@@ -73,11 +73,15 @@ def read(given: Mapping[str, object], mistakes: Sequence[InputError]) -> Asked:
         name: _count(flags, name, most, errors)
         for name, most in (("gpus", _MOST_GPUS), ("global_batch", _MOST_BATCH))
     }
-    request = read_request(flags, errors)
+    named = "--device" if "device" in given else "--gpu"
+    try:
+        request = read_request(flags, errors)
+    except InputErrors as found:
+        raise InputErrors([_named(error, named) for error in found.errors]) from None
     run = request.run
     if run.gpu is None:
         allowed = "name a GPU to fit into, see training-memory gpus"
-        raise InputErrors([InputError("--device", None, allowed)])
+        raise InputErrors([InputError(named, None, allowed)])
     gpus = numbers["gpus"] or run.layout.gpus
     return Asked(
         run=run,
@@ -87,6 +91,13 @@ def read(given: Mapping[str, object], mistakes: Sequence[InputError]) -> Asked:
         json=request.json,
         report=request.report,
     )
+
+
+def _named(error: InputError, gpu: str) -> InputError:
+    """An error under the flag that the GPU was given by."""
+    if error.field != "--gpu":
+        return error
+    return InputError(gpu, error.value, error.allowed, suggestion=error.suggestion)
 
 
 def _count(

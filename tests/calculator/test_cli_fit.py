@@ -62,9 +62,9 @@ def test_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--device nosuch", "allowed: 80gb"),
+        ("--device nosuch", "--device: 'nosuch' cannot be used; allowed: 80gb"),
         ("--gpu 80gb --device 80gb", "--device: name a GPU with --gpu or --device, once"),
-        ("--gpu none", "--device: name a GPU to fit into"),
+        ("--gpu none", "--gpu: name a GPU to fit into"),
         ("--gpus 0", "--gpus: '0' cannot be used"),
         ("--gpus many --global-batch few", "--global-batch: 'few' cannot be used"),
         ("--tensor 3", "tensor parallelism gives each GPU whole attention heads"),

@@ -102,8 +102,9 @@ def trained_with(run: Run) -> str:
 def described(run: Run) -> str:
     """The run in a line: model, tokens, batch, recipe and recomputation."""
     changed = " with another shape" if label(run) != run.model.name else ""
+    tokens = f"{run.sequence:,} token{'s' if run.sequence > 1 else ''}"
     return (
-        f"{run.model.name}{changed} at {run.sequence:,} tokens, {_sequences(run)}, "
+        f"{run.model.name}{changed} at {tokens}, {_sequences(run)}, "
         f"{_adapters(run)}{trained_with(run)}, {RECOMPUTED[run.recompute]}{BY[run.implementation]}"
     )
 

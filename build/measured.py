@@ -16,6 +16,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
+import measured_litgpt
 import measured_llmc
 import measured_losses
 from places import DOCS
@@ -105,6 +106,8 @@ def _predicted(counter: Counter, run: Run | None, entry: Mapping[str, Any]) -> i
         return found.need.growing_bytes if entry.get("growing") else found.need.reserved_bytes
     if "loss" in entry:
         return measured_losses.peak(**entry["loss"])
+    if "litgpt" in entry:
+        return measured_litgpt.peak(**entry["litgpt"])
     if "llm_c" in entry:
         return measured_llmc.allocated(**entry["llm_c"])
     return None

@@ -608,6 +608,8 @@ def test_no_accessibility_rule_is_broken_by_what_unfolds(
     page.set_viewport_size({"width": width, "height": 900})
     show(page, "model=korthikanti-175b&sequence=2048&tensor=8&pipeline=4&data=2&zero=1")
     page.evaluate("for (const one of document.querySelectorAll('.tm details')) one.open = true")
+    # What unfolds is asked for, and the first of it needs Python's library, which is fetched once.
+    expect(page.locator('.tm [aria-busy="true"]')).to_have_count(0, timeout=READY_MS)
     control(page, "sequence").fill("no number")
     expect(note(page, "sequence")).to_contain_text("cannot be used")
     axe(page)

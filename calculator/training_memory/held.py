@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from .autograd.memory import ITEM_BYTES
 from .categories import Category
+from .events import Event, Group, Phase
 from .frozen import frozen
 from .layouts import Layout, buffers_of, bytes_of, layout_of, rounded, trained
 from .model import Model
@@ -115,3 +117,21 @@ STATES = {
     "codes of both states": "What each of the 256 codes of an 8-bit number stands for.",
 }
 SCALES = "Each block of 256 numbers in 8 bits has a scale of its own, in fp32."
+
+
+def before_step(rows: Iterable[Held]) -> Group:
+    """What stays from step to step, as the events with which a step's tree begins."""
+    return Group(
+        label="before the step",
+        children=tuple(
+            Event(
+                phase=Phase.BEFORE,
+                category=row.category,
+                bytes=row.bytes,
+                label=row.name,
+                why=row.why,
+                moment="before the step begins",
+            )
+            for row in rows
+        ),
+    )

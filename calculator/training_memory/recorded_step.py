@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from .categories import CATEGORIES, Category
 from .events import Counter, Event, Group, Node, Phase, Repeat
-from .held import Held, held
+from .held import Held, before_step, held
 from .layouts import layout_of, trained
 from .optimizers import get
 from .recorded import Sized, sizes_of
@@ -129,26 +129,9 @@ def recorded_step(run: Run) -> Group:
     return Group(
         label="one training step",
         children=(
-            _persistent(run),
+            before_step(held_rows(run)),
             passes,
             Group(label="optimizer", children=tuple(_optimizer(run, remains))),
-        ),
-    )
-
-
-def _persistent(run: Run) -> Group:
-    return Group(
-        label="before the step",
-        children=tuple(
-            Event(
-                phase=Phase.BEFORE,
-                category=row.category,
-                bytes=row.bytes,
-                label=row.name,
-                why=row.why,
-                moment="before the step begins",
-            )
-            for row in held_rows(run)
         ),
     )
 

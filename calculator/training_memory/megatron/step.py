@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..categories import Category
 from ..events import Event, Group, Node, Phase
+from ..held import before_step
 from ..layouts import rounded
 from ..pipeline import Pass, rounds, tree
 from ..rank import Rank
@@ -22,7 +23,7 @@ def step(run: Run, rank: Rank) -> Group:
     return Group(
         label="one training step",
         children=(
-            _persistent(run, rank),
+            before_step(held_rows(run, rank)),
             Group(label="forward and backward", children=tuple(_Schedule(run, rank).nodes())),
             Group(label="optimizer", children=tuple(_optimizer(run, rank))),
         ),
@@ -40,23 +41,6 @@ def sized(run: Run, rank: Rank, part: int = 0) -> Sized:
         repeats={"layer": layers},
         several=run.micro_batches > 1,
         first_layer=rank.first_layer_of(part),
-    )
-
-
-def _persistent(run: Run, rank: Rank) -> Group:
-    return Group(
-        label="before the step",
-        children=tuple(
-            Event(
-                phase=Phase.BEFORE,
-                category=row.category,
-                bytes=row.bytes,
-                label=row.name,
-                why=row.why,
-                moment="before the step begins",
-            )
-            for row in held_rows(run, rank)
-        ),
     )
 
 

@@ -296,6 +296,18 @@ def test_the_way_up_of_any_run_is_short_and_ends_at_its_peak(request):
         assert all("{" not in leg.label for leg in legs)
 
 
+def test_a_stage_of_several_parts_tells_its_micro_batches_together():
+    run = {"model": "llama-3.1-405b", "sequence": 1, "micro_batches": 12, "pipeline": 6}
+    answer = asked(**run, schedule="interleaved", interleave=3)
+    labels = [leg.label for rank in answer.ranks for leg in ascent(rank.tree)]
+    assert "forward, layers 1 to 7 of micro-batches 1 to 6" in labels
+    both = (
+        "forward, layers 36 to 42 of micro-batches 7 to 12 and "
+        "backward, layers 84 to 78 of micro-batches 1 to 6, in turn"
+    )
+    assert both in labels
+
+
 # --- columns and paragraphs ------------------------------------------------------------------
 
 

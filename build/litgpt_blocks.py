@@ -1,8 +1,8 @@
-"""litgpt's model, its LoRA and its loss as they were in 2023, on the calculator's own tape.
+"""litgpt's model, its adapters and its loss as they were in 2023, on the calculator's own tape.
 
-Lightning-AI/litgpt, lit_gpt/model.py, lora.py, rmsnorm.py, utils.py (chunked_cross_entropy) and
-finetune/lora.py, as read in versions of some months around the benchmark's (commit 8641822,
-October 2023); Lightning Fabric 2.1.0, wrappers.py and plugins/precision/half.py, bf16-true.
+Lightning-AI/litgpt, lit_gpt/model.py, lora.py, adapter.py, adapter_v2.py, rmsnorm.py, utils.py
+(chunked_cross_entropy) and finetune/*.py, as read in versions of some months around the benchmark's
+(commit 8641822, October 2023); Lightning Fabric 2.1.0, wrappers.py and plugins/precision.
 """
 
 from __future__ import annotations
@@ -10,29 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from litgpt_lora import JOINT, adapted, copied
+from litgpt_products import Products
+from litgpt_prompt import FIRST, attended, prompt_of
+from litgpt_prompt import JOINT as PROMPTS_JOINT
 from measured_losses import CUBLAS_BYTES
 from training_memory.autograd import operations as op
 from training_memory.autograd.backward import BackwardPass
-from training_memory.autograd.operations.common import INPUT, PRODUCT, RUNS
 from training_memory.autograd.tape import Tape
-from training_memory.autograd.tensors import Grads, Parameter, Tensor
+from training_memory.autograd.tensors import Parameter, Tensor
 from training_memory.autograd.weights import Weights
 from training_memory.blocks.sizes import HEAD_ROWS, QUERIES, ROTARY, ROWS, TOKENS, WIDE
 from training_memory.categories import Category
 from training_memory.formula import Formula, as_formula, product, symbol
-from training_memory.layouts import rounded
 
-#: Queries and values have adapters, of one matrix down.
-DOWN_WEIGHT = 2 * product(("R", "h"))
-UP_WEIGHT = 2 * product(("R", "a", "e"))
-NARROW = 2 * product(("s", "b", "R"))
-ADAPTED = 2 * QUERIES
-JOINT = 3 * QUERIES
 JOINT_WEIGHT = 3 * product(("h", "a", "e"))
 JOINT_BIAS = 3 * product(("a", "e"))
-#: Where each of the adapters' features goes.
-PLACES = 2 * product(("a", "e"))
-SOURCE = "Autograd keeps what was put in, though it reads no more than its size."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,24 +51,39 @@ class Shape:
 
 
 class Step:
-    """A model of so many layers, and its forward and backward pass."""
+    """A model of so many layers alike, and its forward and backward pass.
 
-    def __init__(self, shape: Shape, layers: int, *, one_sequence: bool) -> None:
+    ``adapter`` is "lora", "adapter" or "adapter-v2", the last two with prompts in all but the first
+    layers, which come before those ``layers``. ``bits`` is "16", "nf4" or "nf4-dq".
+    """
+
+    def __init__(
+        self, shape: Shape, layers: int, *, adapter: str, bits: str, one_sequence: bool
+    ) -> None:
         self.shape = shape
+        self.adapter = adapter
+        self.product = Products(bits, shifts=adapter == "adapter-v2")
         self.one_sequence = one_sequence
-        self.outer = Weights("bf16", _freeze)
-        self.layers = [Weights("bf16", _freeze) for _ in range(layers)]
+        self.early_layers = 0 if adapter == "lora" else FIRST
+        self.outer, *rest = (Weights("bf16", self._freeze) for _ in range(1 + FIRST + layers))
+        self.early, self.layers = rest[: self.early_layers], rest[FIRST:]
+
+    def _freeze(self, weight: Parameter) -> None:
+        weight.trainable = weight.name.removesuffix(" bias") in _TRAINED[self.adapter] or (
+            self.adapter == "adapter-v2" and weight.name.endswith((" shift", " scale"))
+        )
 
     def made(self) -> Sequence[tuple[Parameter, int]]:
         """Every parameter of the outside and of a layer, and how many there are of it."""
+        alike = self.shape.layers - self.early_layers
         return [
-            *((one, 1) for one in self.outer.made.values()),
-            *((one, self.shape.layers) for one in self.layers[0].made.values()),
+            *((one, 1) for w in (self.outer, *self.early) for one in w.made.values()),
+            *((one, alike) for one in self.layers[0].made.values()),
         ]
 
     def weights(self, values: Mapping[str, int]) -> Sequence[int]:
-        """The bytes of every parameter, in 16 bits, as the allocator holds them."""
-        return [times * rounded(2 * one.numel.evaluate(values)) for one, times in self.made()]
+        """The bytes of every parameter, as the allocator holds them."""
+        return [times * self.product.bytes_of(one, values) for one, times in self.made()]
 
     def run(self, tape: Tape, *, chunks: int) -> None:
         """A micro-batch of finetune/lora.py."""
@@ -92,6 +100,8 @@ class Step:
         loss = self._loss(tape, logits, targets)
         loss = op.scale(tape, loss, "loss over the micro-batches")
         BackwardPass(tape).run(loss)
+        tape.mark("backward", "embedding")
+        self.product.inputs.clear()
         del held, ids, logits
 
     def _forward(
@@ -100,18 +110,27 @@ class Step:
         """The logits of each chunk."""
         tape.mark("forward", "embedding")
         x = op.embedding(tape, ids, self.outer("embedding", "V", "h"), TOKENS, "embedded tokens")
+        for w in self.early:  # no repeats, so still the part before them
+            x = self._block(tape, x, w, turn, prompted=False)
         for index, w in enumerate(self.layers):
             tape.mark("forward", "layer", index)
-            x = self._block(tape, x, w, turn)
+            x = self._block(tape, x, w, turn, prompted=self.adapter != "lora")
         tape.mark("forward", "head")
         x = self._norm(tape, x, self.outer, "final norm")
-        head = self.outer("head", "V", "h")
-        bias = self.outer.optional(self.shape.head_bias, "head bias", "V")
         sizes = [symbol("c")] * (chunks - 1) + [symbol("r")]
         parts = op.split(tape, x, [size * symbol("h") for size in sizes])
         with tape.as_category(Category.LOGITS):
             return [
-                op.linear(tape, part, head, size * symbol("V"), "logits", bias)
+                self.product(
+                    tape,
+                    part,
+                    self.outer,
+                    "head",
+                    of=product(("V", "h")),
+                    features=symbol("V"),
+                    numel=size * symbol("V"),
+                    bias=self.shape.head_bias,
+                )
                 for part, size in zip(parts, sizes, strict=True)
             ]
 
@@ -127,13 +146,15 @@ class Step:
         rows = list(logits)
         if not self.one_sequence:
             with tape.as_category(Category.LOGITS):
-                rows[-1] = _copied(tape, rows[-1], "the last chunk's logits, without the last")
+                rows[-1] = copied(tape, rows[-1], "the last chunk's logits, without the last")
         losses = [op.cross_entropy(tape, one, targets) for one in rows]
         return op.scale(tape, op.joined(tape, losses, "losses"), "mean loss")
 
-    def _block(self, tape: Tape, x: Tensor, w: Weights, turn: tuple[Tensor, Tensor]) -> Tensor:
+    def _block(
+        self, tape: Tape, x: Tensor, w: Weights, turn: tuple[Tensor, Tensor], *, prompted: bool
+    ) -> Tensor:
         first = self._norm(tape, x, w, "attention norm")
-        seen = self._attention(tape, first, w, turn)
+        seen = self._attention(tape, first, w, turn, prompted=prompted)
         if self.shape.parallel:
             second = first if self.shape.one_norm else self._norm(tape, x, w, "mlp norm")
             return op.add(tape, op.add(tape, self._mlp(tape, second, w), seen), x)
@@ -154,16 +175,43 @@ class Step:
             scaled = op.multiply_weight(tape, normed, weight, "scaled")
             return op.cast(tape, scaled, dtype, "norm output")
 
-    def _attention(self, tape: Tape, x: Tensor, w: Weights, turn: tuple[Tensor, Tensor]) -> Tensor:
+    def _attention(
+        self, tape: Tape, x: Tensor, w: Weights, turn: tuple[Tensor, Tensor], *, prompted: bool
+    ) -> Tensor:
         with tape.module("attention"):
-            joint = self._adapted(tape, x, w)
+            joint = self._joint(tape, x, w, JOINT)
+            if self.adapter == "lora":
+                joint = adapted(tape, x, w, joint, one_sequence=self.one_sequence)
             # Each is a view; of the values' what is kept is the whole that they are a part of.
             q, k, v = op.split(tape, joint, [QUERIES] * 3)
             q, k = (self._turned(tape, op.heads(tape, one), turn) for one in (q, k))
             y = op.fused_attention(tape, q, k, op.heads(tape, v), HEAD_ROWS)
             y = op.by_tokens(tape, y, "context in token order")
-            bias = w.optional(self.shape.bias, "attention output bias", "h")
-            return op.linear(tape, y, w("attention output", "h", "a", "e"), TOKENS, "out", bias)
+            if prompted:
+                joint = self._joint(tape, prompt_of(tape, w), w, PROMPTS_JOINT)
+                y = attended(tape, q, joint, y, w("prompt gate", "a"))
+            return self.product(
+                tape,
+                y,
+                w,
+                "attention output",
+                of=product(("h", "a", "e")),
+                features=symbol("h"),
+                numel=TOKENS,
+                bias=self.shape.bias,
+            )
+
+    def _joint(self, tape: Tape, x: Tensor, w: Weights, numel: Formula) -> Tensor:
+        return self.product(
+            tape,
+            x,
+            w,
+            "query, key and value",
+            of=JOINT_WEIGHT,
+            features=JOINT_BIAS,
+            numel=numel,
+            bias=self.shape.bias,
+        )
 
     def _turned(self, tape: Tape, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
         """``apply_rope`` of the first features, and the others after them."""
@@ -173,39 +221,18 @@ class Step:
             parts.append(op.part(tape, x, QUERIES - share))
         return op.joined(tape, parts, "rotated")
 
-    def _adapted(self, tape: Tape, x: Tensor, w: Weights) -> Tensor:
-        """``LoRAQKVLinear``: queries, keys and values in one, adapters beside two of them."""
-        name = "query, key and value"
-        bias = w.of(f"{name} bias", JOINT_BIAS) if self.shape.bias else None
-        base = op.linear(tape, x, w.of(name, JOINT_WEIGHT), JOINT, name, bias)
-        down, up = w.of("adapter, down", DOWN_WEIGHT), w.of("adapter, up", UP_WEIGHT)
-        narrow = op.linear(tape, op.dropout(tape, x), down, NARROW, "adapter, down")
-        more = _convolved(tape, narrow, up)
-        more = op.scale(tape, self._padded(tape, more), "adapter, scaled")
-        return op.add(tape, base, more, "adapted")
-
-    def _padded(self, tape: Tape, x: Tensor) -> Tensor:
-        """``zero_pad``: put among zeros, where the keys are. What was put in is kept."""
-        zeros = tape.new("zeros", JOINT, "bf16")
-        places = tape.new("places of the adapted features", PLACES, "int64")
-        if not self.one_sequence:
-            x = _copied(tape, x, "adapter's output by tokens")
-
-        def backward(tape: Tape, grads: Grads) -> tuple[Tensor]:
-            return (tape.new("gradient of what was put in", ADAPTED, "bf16"),)
-
-        node = tape.node("index_copy", [x], backward, [(x, SOURCE), (places, RUNS)])
-        padded = tape.new("adapter's output among zeros", JOINT, "bf16")
-        del zeros
-        tape.attach(node, padded)
-        return padded
-
     def _mlp(self, tape: Tape, x: Tensor, w: Weights) -> Tensor:
-        has_bias = self.shape.bias
-
         def wide(name: str) -> Tensor:
-            bias = w.optional(has_bias, f"{name} bias", "f")
-            return op.linear(tape, x, w(name, "f", "h"), WIDE, name, bias)
+            return self.product(
+                tape,
+                x,
+                w,
+                name,
+                of=product(("f", "h")),
+                features=symbol("f"),
+                numel=WIDE,
+                bias=self.shape.bias,
+            )
 
         with tape.module("mlp"):
             if self.shape.gated:
@@ -213,15 +240,25 @@ class Step:
                 inner = op.multiply(tape, op.silu(tape, gate), up, "gated")
             else:
                 inner = op.gelu(tape, wide("up"))
-            bias = w.optional(has_bias, "down bias", "h")
-            return op.linear(tape, inner, w("down", "h", "f"), TOKENS, "down", bias)
+            return self.product(
+                tape,
+                inner,
+                w,
+                "down",
+                of=product(("h", "f")),
+                features=symbol("h"),
+                numel=TOKENS,
+                bias=self.shape.bias,
+            )
 
 
-_TRAINED = ("adapter, down", "adapter, up")
-
-
-def _freeze(weight: Parameter) -> None:
-    weight.trainable = weight.name in _TRAINED
+_PROMPTED = frozenset({"prompt", "prompt gate"})
+#: What is trained, by its names without "bias"; of the second adapter, its shifts and scales too.
+_TRAINED = {
+    "lora": frozenset({"adapter, down", "adapter, up"}),
+    "adapter": _PROMPTED,
+    "adapter-v2": _PROMPTED | {"attention norm", "mlp norm", "final norm"},
+}
 
 
 def _rope(tape: Tape, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
@@ -231,31 +268,3 @@ def _rope(tape: Tape, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
     cos, sin = turn
     turned = op.add(tape, op.multiply(tape, x, cos), op.multiply(tape, other, sin))
     return op.cast(tape, turned, x.dtype, "turned")
-
-
-def _copied(tape: Tape, x: Tensor, name: str) -> Tensor:
-    """``x.reshape(…)`` where the memory does not lie so."""
-
-    def backward(tape: Tape, grads: Grads) -> Grads:
-        return [grads[0]]
-
-    node = tape.node("clone", [x], backward)
-    y = tape.new(name, x.numel, x.dtype)
-    tape.attach(node, y)
-    return y
-
-
-def _convolved(tape: Tape, x: Tensor, weight: Parameter) -> Tensor:
-    """``F.conv1d`` in two groups: saves its input and the weight."""
-    numel: Formula = x.numel
-
-    def backward(tape: Tape, grads: Grads) -> list[Tensor]:
-        return [
-            tape.new("gradient of the adapter's narrow part", numel, "bf16"),
-            tape.new(f"gradient of {weight.name}", weight.numel, "bf16"),
-        ]
-
-    node = tape.node("convolution", [x, weight], backward, [(x, INPUT), (weight, PRODUCT)])
-    y = tape.new("adapter, up", ADAPTED, "bf16")
-    tape.attach(node, y)
-    return y

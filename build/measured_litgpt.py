@@ -1,4 +1,4 @@
-"""litgpt's LoRA finetuning as its benchmark ran it: the step of the longest text.
+"""litgpt's finetuning with adapters as its benchmark ran it: the step of the longest text.
 
 That comes first (``get_batch`` in finetune/lora.py) and is the highest: there are no gradients yet,
 and no optimizer states. What is run is in :mod:`litgpt_blocks`.
@@ -16,6 +16,8 @@ from training_memory.walk import walk
 
 #: lm_head_chunk_size of finetune/lora.py, tokens of each sequence.
 CHUNK = 128
+#: The memory-efficient kernel pads its log-sum-exps to a whole number of so many tokens.
+PADDED = 32
 #: lora_r of finetune/lora.py.
 RANK = 8
 
@@ -50,27 +52,29 @@ SHAPES = {
 }
 
 
-def peak(*, model: str, sequence: int, micro_batch: int) -> int:
+def peak(
+    *, model: str, sequence: int, micro_batch: int, adapter: str = "lora", bits: str = "16"
+) -> int:
     """The most that is allocated in the step of the longest text, in bytes."""
     shape = SHAPES[model]
     values = _values(shape, sequence, micro_batch)
-    step = Step(shape, min(shape.layers, MOST), one_sequence=micro_batch == 1)
+    step = Step(shape, MOST, adapter=adapter, bits=bits, one_sequence=micro_batch == 1)
     tape = Tape()
     step.run(tape, chunks=-(-sequence // CHUNK))
     recording = of_memory(tape)
     sized = Sized(
         recording=recording,
         sizes=sizes_of(recording, values),
-        repeats={"layer": shape.layers},
+        repeats={"layer": shape.layers - step.early_layers},
     )
     return sum(step.weights(values)) + walk(sized.phases()).peak
 
 
-def parameters(model: str) -> tuple[int, int]:
+def parameters(model: str, adapter: str = "lora") -> tuple[int, int]:
     """How many parameters are frozen, and how many are trained."""
     shape = SHAPES[model]
     values = _values(shape, CHUNK, 1)
-    step = Step(shape, 1, one_sequence=True)
+    step = Step(shape, 1, adapter=adapter, bits="16", one_sequence=True)
     step.run(Tape(), chunks=1)
     counts = {True: 0, False: 0}
     for weight, times in step.made():
@@ -82,6 +86,7 @@ def _values(shape: Shape, sequence: int, micro_batch: int) -> Mapping[str, int]:
     last = sequence % CHUNK or CHUNK
     return {
         "s": sequence,
+        "w": -(-sequence // PADDED) * PADDED,
         "b": micro_batch,
         "h": shape.hidden,
         "a": shape.heads,

@@ -261,7 +261,8 @@ def _diff(command: str, arguments: list[str]) -> int:
         return _write(_json(found.to_json()))
     from .render.difference_text import difference_text
 
-    return _write(difference_text(found, _terminal(), binary=asked.binary))
+    said = difference_text(found, _terminal(), binary=asked.binary, events=asked.events)
+    return _write(said)
 
 
 def _models(command: str, arguments: list[str]) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ABOUT = (
     "Shows two runs side by side: what is set differently, the totals by kind of memory, and "
-    "tensor by tensor where their steps part and why. A and B are files with a run or an estimate "
+    "where their steps part, event by event, and why. A and B are files with a run or an estimate "
     "as JSON, or links of the calculator's page. Or say one run with flags, then -- and what is "
     "changed in it."
 )
@@ -26,12 +26,12 @@ _EXAMPLES = """\
 examples:
   training-memory diff before.json after.json
   training-memory diff --model llama-7b --sequence 4096 -- --recompute full
-  training-memory diff run.json -- --micro-batch 2 --loss chunked
+  training-memory diff run.json -- --micro-batch 2 --loss chunked --events
   training-memory diff '#model=llama-7b&sequence=4096' '#model=llama-7b&sequence=8192' --json
 """
 _BETWEEN = "--"
 #: Flags that say nothing of a run.
-_ASIDE = frozenset(("help", "json", "units"))
+_ASIDE = frozenset(("help", "json", "units", "events"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,15 @@ class Asked:
     right: Run
     binary: bool
     json: bool
+    events: bool
 
 
 def parser(command: str) -> Parser:
     """The command's parser, for each side of the ``--``."""
     made = run_parser(command, description=_ABOUT, epilog=_EXAMPLES, takes=("a", "b"))
+    made.add_argument(
+        "--events", action="store_true", help="list every event that differs, in order"
+    )
     made.usage = f"training-memory {command} A B | [A] [flag ...] -- [flag ...]"
     return made
 
@@ -72,6 +76,7 @@ def read(command: str, arguments: Sequence[str]) -> Asked | None:
     elif "b" not in given and not changed.keys() - _ASIDE and not errors:
         errors.append(InputError("b", None, _NO_SECOND))
     units = changed.get("units", given.get("units"))
+    events = given.pop("events", False) or changed.pop("events", False)
     as_json = given.pop("json", False) or changed.pop("json", False)
     word, other = given.pop("a", None), given.pop("b", None)
     if other is not None and given.keys() - _ASIDE:
@@ -85,7 +90,9 @@ def read(command: str, arguments: Sequence[str]) -> Asked | None:
         right = read_request({**_flags(_request("b", other)), **shown})
     else:
         right = read_request({**_flags(_after(left.run, changed)), **shown})
-    return Asked(left=left.run, right=right.run, binary=left.binary, json=bool(as_json))
+    return Asked(
+        left=left.run, right=right.run, binary=left.binary, json=bool(as_json), events=bool(events)
+    )
 
 
 _FLAGS_ONLY = "after -- come flags that change the first run"

@@ -43,12 +43,7 @@ class Takings:
 
 def takings(run: Run, on: RankEstimate) -> Takings:
     """What the step of one kind of GPU takes."""
-    if run.implementation is Implementation.PAPER:
-        values, formulas = _of_the_textbook(run, on)
-    else:
-        from .recorded_derivation import recorded
-
-        values, formulas = dict(recorded(run, on.rank).values), {}
+    values, formulas = symbols(run, on)
     return Takings(values=values, tensors=tuple(_all(on.plan, values, formulas)))
 
 
@@ -56,11 +51,20 @@ def takings(run: Run, on: RankEstimate) -> Takings:
 _Formulas = Mapping[tuple[str, int], Formula]
 
 
+def symbols(run: Run, on: RankEstimate) -> tuple[Mapping[str, int], _Formulas]:
+    """The run's numbers by the formulas' symbols, and formulas that no recording knows."""
+    if run.implementation is Implementation.PAPER:
+        return _of_the_textbook(run, on)
+    from .recorded_derivation import recorded
+
+    return dict(recorded(run, on.rank).values), {}
+
+
 def _all(plan: Node, values: Mapping[str, int], formulas: _Formulas) -> Iterator[Taken]:
     for event, known, before, turns, times in _events(plan, 0, (), 1):
         formula = known or formulas.get((event.label, event.bytes))
         size = event.bytes if formula is None else formula.evaluate(values)
-        if formula is not None and not _is_readable(formula):
+        if formula is not None and not is_readable(formula):
             known = formula = None
         one = Taken(
             event=event, formula=formula, bytes=size, before=before, turns=turns, times=times
@@ -71,7 +75,7 @@ def _all(plan: Node, values: Mapping[str, int], formulas: _Formulas) -> Iterator
             yield one
 
 
-def _is_readable(formula: Formula) -> bool:
+def is_readable(formula: Formula) -> bool:
     """Whether its symbols are letters: what is shared out has whole words for some."""
     return all(len(name) == 1 for monomial in formula.terms for name, _ in monomial)
 

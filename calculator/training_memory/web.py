@@ -95,7 +95,7 @@ def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, obje
         html["advice"] = advice(made, binary=binary)
     if request.get("curves"):
         html["curves"] = figures(curves(run), binary=binary, prefix=prefix)
-    html["difference"] = _difference(made, state, prefix)
+    html["difference"] = _difference(made, state, prefix, why=full)
     return {
         "ok": True,
         "run": run.to_json(),
@@ -110,7 +110,7 @@ def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, obje
     }
 
 
-def _difference(made: Estimate, state: controls.State, prefix: str) -> str:
+def _difference(made: Estimate, state: controls.State, prefix: str, *, why: bool) -> str:
     """The run beside the one that was pinned, or the button that pins it."""
     try:
         first = controls.pinned(state)
@@ -121,7 +121,8 @@ def _difference(made: Estimate, state: controls.State, prefix: str) -> str:
     from .diff import diff
     from .render.difference_html import difference_html
 
-    found = diff(estimate(first), made)
+    # Which of several fields does what takes an estimate for each; it follows with the advice.
+    found = diff(estimate(first), made, why=why)
     return difference_html(found, state, binary=controls.is_binary(state), prefix=prefix)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from ..diff import Difference, Parting, Setting, Side
+from ..diff import Difference, Setting
+from ..parting import Parting, Side
 from ..units import show_bytes
 from .answer import described
 
@@ -56,7 +57,20 @@ def _value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def parted(found: Difference) -> Iterator[str]:
+def because(one: Parting, found: Difference) -> str:
+    """How an event or a kind of tensor differs, and the fields that make it."""
+    if len(found.settings) < 2 or not one.fields:
+        return one.reason  # there is but one field that it can be, or nobody asked
+    names = [field.replace("_", " ") for field in one.fields]
+    return f"{one.reason}; by {listed(names)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence: "recompute, loss and optimizer"."""
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+def parted(found: Difference, *, binary: bool = False) -> Iterator[str]:
     """Sentences on how far the two steps are alike, and where they first part."""
     if not found.comparable:
         yield (
@@ -65,19 +79,28 @@ def parted(found: Difference) -> Iterator[str]:
             "for both to see where they part."
         )
         return
-    if not found.partings:
-        yield f"All {found.alike:,} kinds of tensor are alike in both steps."
+    if not found.events:
+        yield f"All {found.events_alike:,} events of the two steps are alike."
         return
-    first = found.partings[0]
-    differ = f"{len(found.partings):,} kinds of tensor differ and {found.alike:,} are alike"
-    yield f"{differ}. They part first at: {first.label} ({first.reason})."
-    reasons: dict[str, int] = {}
-    for one in found.partings:
-        reasons[one.reason] = reasons.get(one.reason, 0) + 1
-    told = sorted(reasons.items(), key=lambda item: -item[1])[:3]
-    yield "Why: " + "; ".join(f"{reason} ({count:,})" for reason, count in told) + "."
+    first = found.events[0]
+    sizes = " → ".join(side(one, binary=binary) for one in (first.left, first.right))
+    yield (
+        f"Walked side by side, {len(found.events):,} events differ and {found.events_alike:,} are "
+        "alike; one that layers have in common counts once. They part first at: "
+        f"{first.label}, {sizes} ({because(first, found)})."
+    )
+    if len(found.settings) == 1:
+        one = setting(found.settings[0])
+        yield f"Why: {one[0]} is {one[1]} in the first and {one[2]} in the second, nothing else."
+    elif told := [
+        f"{setting(one)[0]} ({one.events:,} events)" for one in found.settings if one.events
+    ]:
+        yield f"Why: changed one at a time, the fields that do it are {listed(told)}."
     if len(found.partings) > MOST:
-        yield f"The {MOST} that differ most over the step, in its order:"
+        yield (
+            f"Of {len(found.partings):,} kinds of tensor that differ, the {MOST} that do most over "
+            "the step, in its order:"
+        )
 
 
 def side(one: Side | None, *, binary: bool = False) -> str:

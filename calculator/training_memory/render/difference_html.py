@@ -5,10 +5,11 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from ..controls import PIN, State, pin
-from ..diff import Difference, Parting
+from ..diff import Difference
+from ..parting import Parting
 from ..units import show_bytes
 from .bar import drawing
-from .difference import headline, largest, moments, names, parted, setting, side
+from .difference import because, headline, largest, moments, names, parted, setting, side
 from .pin import unpin
 from .sizes import sizes
 from .svg import escape, swatch
@@ -107,20 +108,21 @@ def _totals(found: Difference, *, binary: bool, prefix: str) -> str:
 
 
 def _partings(found: Difference, *, binary: bool) -> str:
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in parted(found))
-    items = "".join(_parting(one, binary=binary) for one in largest(found))
+    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in parted(found, binary=binary))
+    items = "".join(_parting(one, found, binary=binary) for one in largest(found))
     return (
-        '<details class="tm-partings" data-key="partings"><summary>Where they part, tensor by '
-        f'tensor</summary>{said}<ul class="tm-parted">{items}</ul></details>'
+        '<details class="tm-partings" data-key="partings"><summary>Where they part and '
+        f'why</summary>{said}<ul class="tm-parted">{items}</ul></details>'
     )
 
 
-def _parting(one: Parting, *, binary: bool) -> str:
+def _parting(one: Parting, found: Difference, *, binary: bool) -> str:
     sides = " → ".join(side(each, binary=binary) for each in (one.left, one.right))
     formula = next((each.formula for each in (one.right, one.left) if each and each.formula), "")
     more = "more" if one.change_bytes > 0 else "less"
     over = f"{show_bytes(abs(one.change_bytes), binary=binary)} {more} over the step"
-    reason = f"{one.reason}; {over}" if one.change_bytes else one.reason
+    reason = because(one, found)
+    reason = f"{reason}; {over}" if one.change_bytes else reason
     return (
         f'<li><span class="tm-tensor">{escape(one.label)}</span>'
         f'<span class="tm-number">{escape(sides)}</span>'

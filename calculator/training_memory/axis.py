@@ -18,7 +18,8 @@ from .timeline import Point
 #: The right end of the axis; the left is 0.
 WIDE = 10_000
 
-_SHARES = {
+#: How much of the width each phase has, beside the others.
+SHARES = {
     Phase.BEFORE: 8,
     Phase.FORWARD: 37,
     Phase.LOSS: 5,
@@ -27,7 +28,7 @@ _SHARES = {
 }
 #: One layer's weight, divided among its events, and a width's fractions: whole numbers throughout,
 #: so that every Python places an event alike.
-_LAYER = 1 << 20
+LAYER = 1 << 20
 _FINE = 1 << 40
 
 
@@ -48,7 +49,7 @@ class Axis:
         self._count(tree)
         self._weights: dict[int, int] = {}
         self._of_phase = dict.fromkeys(Phase, 0)
-        self._weigh(tree, 1, _LAYER)
+        self._weigh(tree, 1, LAYER)
         self._widths: dict[int, int] = {}
         #: For each group, how many events and how much width come before each child and after all.
         self._passed: dict[int, tuple[list[int], list[int]]] = {}
@@ -102,12 +103,12 @@ class Axis:
                     self._weigh(child, turns, each)
         else:
             layer = not repeats(node.child)
-            each = _LAYER // max(1, self._events(node.child)) if layer else _LAYER
+            each = LAYER // max(1, self._events(node.child)) if layer else LAYER
             self._weigh(node.child, turns * node.count, each)
 
     def _measure(self, node: Node) -> int:
         if isinstance(node, Event):
-            weight = self._weights[id(node)] * _SHARES[node.phase]
+            weight = self._weights[id(node)] * SHARES[node.phase]
             # A phase whose only repeat runs zero times weighs nothing and takes no width.
             found = weight * _FINE // max(1, self._of_phase[node.phase])
         elif isinstance(node, Group):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from .autograd.memory import PartOf
+from .bending import Bending, Step
 from .categories import CATEGORIES
 from .events import Counter, Event, Group, Node, Repeat
 from .formula import Formula
@@ -97,6 +98,21 @@ class RecordedStrip(Strip):
     def left(self) -> tuple[int, ...]:
         """What its events leave behind, by category."""
         return self.section.running.left(self.changes)
+
+    def bends(self) -> tuple[Bending, Sequence[int]]:
+        """Where its events bend a picture, found once for the section, and their sizes."""
+        found = self.section.bends
+        if not found:
+            found.append(Bending(phase(self.section), list(self._steps())))
+        return found[0], self.changes
+
+    def _steps(self) -> Iterator[Step]:
+        storages = len(self.changes) // 2
+        for storage, source, target in self.section.moves:
+            if source >= 0:
+                yield storages + storage, source, False
+            if target >= 0:
+                yield storage, target, True
 
     def taken(self) -> Iterator[tuple[Event, Formula, int]]:
         """What is taken anew: each event with its tensor's size, and what is held just before it.

@@ -11,6 +11,7 @@ from .autograd.memory import NOWHERE, Entry, Facts, Memory, PartOf
 from .autograd.tape import Tape
 from .autograd.tensors import Tensor
 from .autograd.units import Units
+from .bending import Bending
 from .blocks.causal_lm import CausalLM
 from .blocks.sizes import ROWS
 from .blocks.units import units_of
@@ -46,6 +47,8 @@ class Section:
     before_last: Section | None = None
     #: Its events as they were last put into words, for one micro-batch and for several.
     words: dict[bool, tuple[tuple[int, Event], ...]] = field(default_factory=dict, compare=False)
+    #: Where they bend a picture, once it was drawn.
+    bends: list[Bending] = field(default_factory=list, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

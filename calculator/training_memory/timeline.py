@@ -38,7 +38,7 @@ def timeline(node: Node, most: int = 1000) -> tuple[Point, ...]:
     """
     nests: dict[tuple[int, ...], int] = {}
     _nests(node, (), nests)
-    turns = next((turns for turns in _TURNS if _sampled(nests, turns) <= most), _TURNS[-1])
+    turns = sampled_turns(nests, most)
     if count(node) <= most:
         # Enough for every repeat, also for one of nothing; and both ends of a sample make two.
         turns = max(2, count(node))
@@ -58,7 +58,7 @@ def _thinned(points: list[Point], most: int) -> list[Point]:
     if len(points) <= most or most < len(_ENDS_AND_HIGHEST):
         return points
     highest = max(range(len(points)), key=lambda place: points[place].total)
-    kept = {*_spaced(len(points), most - 1), highest}
+    kept = {*spaced(len(points), most - 1), highest}
     return [points[place] for place in sorted(kept)]
 
 
@@ -74,6 +74,14 @@ def _nests(node: Node, around: tuple[int, ...], found: dict[tuple[int, ...], int
                 _nests(child, around, found)
     else:
         _nests(node.child, (*around, node.count), found)
+
+
+def sampled_turns(nests: Mapping[tuple[int, ...], int], most: int) -> int:
+    """How many turns of each repeat to play, so that at most so many events are, if that can be.
+
+    ``nests`` tells how many events stand within the same repeats.
+    """
+    return next((turns for turns in _TURNS if _sampled(nests, turns) <= most), _TURNS[-1])
 
 
 def _sampled(nests: Mapping[tuple[int, ...], int], turns: int) -> int:
@@ -124,7 +132,7 @@ class _Player:
         self.at += 1
 
     def _repeat(self, repeat: Repeat, counters: Counters) -> None:
-        shown = _spaced(repeat.count, self.turns)
+        shown = spaced(repeat.count, self.turns)
         remains = walk(repeat.child).remains if len(shown) < repeat.count else ()
         length = count(repeat.child)
         last = -1
@@ -139,7 +147,7 @@ class _Player:
             last = turn
 
 
-def _spaced(total: int, most: int) -> list[int]:
+def spaced(total: int, most: int) -> list[int]:
     """At most ``most`` of 0 … total − 1, evenly spaced, both ends among them."""
     if total <= most:
         return list(range(total))

@@ -8,8 +8,9 @@ its last run, and costs no more than one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from .bending import Bending
 from .categories import CATEGORIES, Category
 from .events import Counters, Event, Group, Node, Repeat, expand
 from .formula import Formula
@@ -50,6 +51,10 @@ class Strip(Group):
 
     def left(self) -> tuple[int, ...]:
         """What remains by category alone, as :func:`left` would find it."""
+        raise NotImplementedError
+
+    def bends(self) -> tuple[Bending, Sequence[int]]:
+        """Where its events bend a picture, all of one phase, and their sizes: :mod:`.bending`."""
         raise NotImplementedError
 
     def taken(self) -> Iterator[tuple[Event, Formula | None, int]]:

@@ -10,60 +10,61 @@ from itertools import accumulate, pairwise
 
 from ..axis import WIDE
 from ..categories import CATEGORIES
+from ..edges import Edge
 from ..events import Phase
 from ..timeline import Point
 
 #: The grid's height; its width is the axis's.
 TALL = 1_000
 
-#: Where the edges of the areas bend: a place on the axis, and the bytes below each edge.
-Corner = tuple[int, tuple[int, ...]]
-
 #: A capacity this many times the peak would press the step flat.
 _FAR = 4
 
 
-def areas(corners: Sequence[Corner], top: int) -> Iterator[str]:
-    """A path a category, each drawn from the ground up to its upper edge, the uppermost first.
+def areas(edges: Sequence[Edge], top: int) -> Iterator[str]:
+    """A path a category, each drawn from the ground up to its edge, the uppermost first.
 
     ``top`` is the bytes at the grid's upper end.
     """
-    places = [place for place, _ in corners]
-    edges = [list(edge) for edge in zip(*(sums for _, sums in corners), strict=True)]
-    before: list[int] | None = None
+    before: Edge | None = None
     path = ""
     for category in reversed(CATEGORIES):
-        edge = edges[category.place] if edges else []
+        edge = edges[category.place]
         if edge != before:  # a category that the step has nothing of adds nothing to its edge
-            path = _edge(places, [TALL - size * TALL // top for size in edge])
+            path = _path(edge, top)
         before = edge
         yield f'<path class="tm-{category}" d="M0 {TALL}{path}V{TALL}Z"/>'
 
 
-def _edge(places: Sequence[int], heights: Sequence[int]) -> str:
-    """A path through the corners without those in the middle of a level stretch."""
-    found = []
-    before: int | None = None
-    for place, height, after in zip(places, heights, (*heights[1:], None), strict=True):
-        if not before == height == after:
-            found.append(f"L{place} {height}")
-        before = height
-    return "".join(found)
+def _path(edge: Edge, top: int) -> str:
+    """A path through an edge's corners without those in the middle of a level stretch."""
+    places, sizes = edge
+    heights = [TALL - size * TALL // top for size in sizes]
+    found: list[int] = []
+    for place, before, height, after in zip(
+        places, [None, *heights], heights, [*heights[1:], None], strict=False
+    ):
+        if before != height or height != after:
+            found += place, height
+    # All at once: corner by corner it would take several times as long.
+    return "L%d %d" * (len(found) // 2) % tuple(found)
 
 
-def stairs(points: Sequence[Point], places: Sequence[int]) -> Iterator[Corner]:
-    """The corners of memory that stays as each event leaves it until the next.
+def stairs(points: Sequence[Point], places: Sequence[int]) -> list[Edge]:
+    """The edges of memory that stays as each event leaves it until the next.
 
     ``places`` are where the events happen. Where points are left out between two, a straight line
     leads from the one to what the other found.
     """
+    along: list[int] = []
+    found: list[tuple[int, ...]] = []
     sums: tuple[int, ...] = (0,) * len(CATEGORIES)
     for point, place in zip(points, places, strict=True):
         sums = tuple(accumulate(point.parts))
         change, own = point.event.bytes, point.event.category.place
-        yield place, tuple(size - change * (edge >= own) for edge, size in enumerate(sums))
-        yield place, sums
-    yield WIDE, sums
+        along += place, place
+        found += tuple(size - change * (edge >= own) for edge, size in enumerate(sums)), sums
+    return [((*along, WIDE), sizes) for sizes in zip(*found, sums, strict=True)]
 
 
 def turning(points: Sequence[Point]) -> Iterator[int]:

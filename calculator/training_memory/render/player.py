@@ -64,8 +64,8 @@ def shared_top(films: Sequence[Film]) -> int:
 
 
 def _stage(film: Film, top: int, *, binary: bool, prefix: str) -> str:
-    corners = list(stairs(film.points, [frame.x for frame in film.frames]))
-    drawn = "".join(areas(corners, top))
+    edges = stairs(film.points, [frame.x for frame in film.frames])
+    drawn = "".join(areas(edges, top))
     return (
         f'<figure class="film-stage" aria-labelledby="{prefix}-title">'
         f'<figcaption class="film-head"><span id="{prefix}-title" class="film-title">'

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
-from ..axis import WIDE, Axis
-from ..categories import CATEGORIES
+from ..axis import WIDE
+from ..edges import Band, edges
 from ..estimate import Estimate, RankEstimate
 from ..events import Phase
-from ..timeline import Point, timeline
 from ..units import show_bytes
-from .area import TALL, Corner, areas, bands, is_near, top_of, turning
+from .area import TALL, areas, is_near, top_of
 from .room import NARROWEST, Label, room_from, spread
 from .scale import scale
 from .svg import escape, share, text
 
-#: Points asked of a long step; more could not be told apart.
+#: Events drawn of a long step; more could not be told apart.
 _MOST = 1000
 #: Bands above which the phases are told in one sentence, since they would be too thin to name.
 _BANDS = 6
@@ -34,46 +32,21 @@ def step(estimate: Estimate, *, binary: bool = False, prefix: str = "tm") -> str
     capacity = estimate.capacity_bytes
     near = is_near(peak, capacity)
     top = top_of(peak, capacity)
-    played = timeline(worst.tree, _MOST)
-    turns = list(turning(played))
-    points = [played[turn] for turn in turns]
-    every = Axis(worst.tree).places(played)
-    places = [every[turn] for turn in turns]
-    at_peak = next(
-        place for place, point in zip(places, points, strict=True) if point.total == peak
-    )
-    corners = list(_corners(points, places))
+    drawn = edges(worst.plan, _MOST)
     said = f"The peak comes {worst.peak_moment}: {show_bytes(peak, binary=binary)}."
     return (
         f'<svg class="tm-step" width="100%" height="{HEIGHT}" role="img" '
         f'aria-labelledby="{prefix}-step-title {prefix}-step-text">'
         f'<title id="{prefix}-step-title">Memory over one training step</title>'
-        f'<desc id="{prefix}-step-text">{escape(_spoken(worst, points, binary=binary))}</desc>'
+        f'<desc id="{prefix}-step-text">{escape(_spoken(worst, drawn.bands, binary=binary))}</desc>'
         f'<svg x="0" y="{_ABOVE}" width="100%" height="{_PLOT}" viewBox="0 0 {WIDE} {TALL}" '
-        f'preserveAspectRatio="none">{"".join(areas(corners, top))}</svg>'
+        f'preserveAspectRatio="none">{"".join(areas(drawn.edges, top))}</svg>'
         f"{''.join(_grid(top, capacity if near else None, binary=binary))}"
-        f"{''.join(_phases(points, places))}"
-        f"{_capacity(estimate, top, at_peak) if near else ''}"
-        f"{_peak(worst, at_peak, top, binary=binary)}</svg>"
+        f"{''.join(_phases(drawn.bands))}"
+        f"{_capacity(estimate, top, drawn.peak) if near else ''}"
+        f"{_peak(worst, drawn.peak, top, binary=binary)}</svg>"
         f'<figcaption class="tm-caption">{escape(said)}</figcaption>'
     )
-
-
-def _corners(points: Sequence[Point], places: Sequence[int]) -> Iterator[Corner]:
-    """Where the edges of the areas bend: a place on the width, and the bytes below each edge.
-
-    An event with a stretch to itself happens in the middle of it: gradients are held while the
-    optimizer works.
-    """
-    start, before = 0, (0,) * len(CATEGORIES)
-    for point, place in zip(points, places, strict=True):
-        sums = tuple(accumulate(point.parts))
-        if point.event.phase in (Phase.LOSS, Phase.OPTIMIZER):
-            middle = (start + place) // 2
-            yield middle, before
-            yield middle, sums
-        yield place, sums
-        start, before = place, sums
 
 
 def _grid(top: int, capacity: int | None, *, binary: bool) -> Iterator[str]:
@@ -90,16 +63,16 @@ def _height(size: int, top: int) -> int:
     return _ABOVE + _PLOT - size * _PLOT // top
 
 
-def _phases(points: Sequence[Point], places: Sequence[int]) -> Iterator[str]:
+def _phases(found: Sequence[Band]) -> Iterator[str]:
     """Each phase's name under its stretch, with a line where the next begins."""
-    found = bands(points, places)
     bottom = _ABOVE + _PLOT
     if len(found) <= _BANDS:
-        for _, start, _ in found:
-            if start:
-                place = f'x1="{share(start, WIDE)}" x2="{share(start, WIDE)}"'
+        for band in found:
+            if band.start:
+                at = share(band.start, WIDE)
+                place = f'x1="{at}" x2="{at}"'
                 yield f'<line class="tm-between" {place} y1="{_ABOVE}" y2="{bottom + 6}"/>'
-        labels = [_phase(*band) for band in found]
+        labels = [_phase(band) for band in found]
     else:
         labels = [_told("forward and backward passes in turn, then the optimizer")]
     room = room_from(labels, WIDE)
@@ -117,8 +90,9 @@ def _told(words: str) -> Label:
     return Label(words=words, place=WIDE // 2, anchor="middle")
 
 
-def _phase(phase: Phase, start: int, end: int) -> Label:
-    words = "states" if phase is Phase.BEFORE else str(phase)
+def _phase(band: Band) -> Label:
+    words = "states" if band.phase is Phase.BEFORE else str(band.phase)
+    start, end = band.start, band.end
     if end == WIDE:
         return Label(words=words, place=WIDE, anchor="end")
     if start == 0:
@@ -149,11 +123,9 @@ def _peak(on: RankEstimate, place: int, top: int, *, binary: bool) -> str:
     )
 
 
-def _spoken(on: RankEstimate, points: Sequence[Point], *, binary: bool) -> str:
+def _spoken(on: RankEstimate, bands: Sequence[Band], *, binary: bool) -> str:
     """The curve in words: where each phase leaves it."""
-    ends: dict[Phase, int] = {}
-    for point in points:
-        ends[point.event.phase] = point.total
+    ends = {band.phase: band.bytes for band in bands}
     said = ", ".join(
         f"{show_bytes(size, binary=binary)} after {phase}" for phase, size in ends.items()
     )

@@ -27,8 +27,7 @@ def storyboard(film: Film, *, binary: bool = False) -> str:
         if at in bends or point.event.phase is Phase.BEFORE
     ]
     points, places = [film.points[at] for at in drawn], [film.frames[at].x for at in drawn]
-    corners = list(stairs(points, places))
-    curve = "".join(areas(corners, top))
+    curve = "".join(areas(stairs(points, places), top))
     items = "".join(_item(film, still, curve, top, binary=binary) for still in stills(film))
     return f'<ol class="storyboard">{items}</ol>'
 

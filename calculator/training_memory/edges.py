@@ -1,0 +1,301 @@
+"""A step as its picture draws it: the stacked edges of memory, without playing it event by event.
+
+A stretch of events is worked out once (:mod:`.bending`) and moved to wherever it repeats. Of a long
+step only some turns of each repeat are drawn, as in :mod:`.timeline`; places are :mod:`.axis`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from .axis import LAYER, SHARES, WIDE
+from .bending import Bending, Column, bends
+from .categories import CATEGORIES
+from .events import Event, Group, Node, Phase
+from .records import dataclass
+from .timeline import sampled_turns, spaced
+from .walk import Strip
+
+_ALL = len(CATEGORIES)
+
+#: An edge: places on the axis, in order, and the bytes below it at each.
+Edge = tuple[Sequence[int], Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """A stretch of one phase: where on the axis it starts and ends, and what is held at its end."""
+
+    phase: Phase
+    start: int
+    end: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edges:
+    """A whole step: ``edges`` by category from the lowest up, and its ``bands``.
+
+    The uppermost edge has everything below it; ``peak`` is the place of its highest point.
+    """
+
+    edges: tuple[Edge, ...]
+    bands: tuple[Band, ...]
+    peak: int
+
+
+def edges(tree: Node, most: int) -> Edges:
+    """The edges of a step of which about ``most`` events are drawn."""
+    parts = _Parts()
+    part = parts.part(tree)
+    of_phase = dict.fromkeys(Phase, 0)
+    part.weigh(1, of_phase)
+    shown = [phase for phase, weight in of_phase.items() if weight]
+    whole = sum(SHARES[phase] for phase in shown)
+    each = {phase: WIDE * SHARES[phase] / (whole * of_phase[phase]) for phase in shown}
+    nests: dict[tuple[int, ...], int] = {}
+    part.nest((), nests)
+    drawing = _Drawing(each, sampled_turns(nests, most), sorted(parts.moved))
+    part.draw(drawing)
+    return drawing.done(most)
+
+
+class _Leaf:
+    """A stretch of events of one phase."""
+
+    __slots__ = ("columns", "count", "phase", "weight")
+
+    repeats = False
+
+    def __init__(self, phase: Phase, count: int, columns: list[Column]) -> None:
+        self.phase = phase
+        self.count = count
+        self.columns = columns
+        self.weight = LAYER
+
+    def layer(self, weight: int) -> None:
+        self.weight = weight
+
+    def weigh(self, turns: int, of_phase: dict[Phase, int]) -> None:
+        of_phase[self.phase] += turns * self.count * self.weight
+
+    def nest(self, around: tuple[int, ...], found: dict[tuple[int, ...], int]) -> None:
+        found[around] = found.get(around, 0) + self.count
+
+    def passed(self, drawing: _Drawing, sums: list[int]) -> float:
+        """Adds to ``sums`` what it leaves below each edge; returns how wide it is."""
+        for column in self.columns:
+            for edge in range(column.first, column.end):
+                sums[edge] += column.total
+        return self.count * self.weight * drawing.each.get(self.phase, 0)
+
+    def draw(self, drawing: _Drawing) -> None:
+        drawing.stretch(self)
+
+
+class _Row:
+    """Parts in order."""
+
+    __slots__ = ("count", "parts", "repeats")
+    count: int
+    repeats: bool
+
+    def __init__(self, parts: list[_Part]) -> None:
+        self.parts = parts
+        self.count = sum(part.count for part in parts)
+        self.repeats = any(part.repeats for part in parts)
+
+    def layer(self, weight: int) -> None:
+        for part in self.parts:
+            part.layer(weight)
+
+    def weigh(self, turns: int, of_phase: dict[Phase, int]) -> None:
+        for part in self.parts:
+            part.weigh(turns, of_phase)
+
+    def nest(self, around: tuple[int, ...], found: dict[tuple[int, ...], int]) -> None:
+        for part in self.parts:
+            part.nest(around, found)
+
+    def passed(self, drawing: _Drawing, sums: list[int]) -> float:
+        return sum(part.passed(drawing, sums) for part in self.parts)
+
+    def draw(self, drawing: _Drawing) -> None:
+        for part in self.parts:
+            part.draw(drawing)
+
+
+class _Turns:
+    """A part that repeats."""
+
+    __slots__ = ("child", "count", "turns")
+    count: int
+
+    repeats = True
+
+    def __init__(self, turns: int, child: _Part) -> None:
+        self.turns = turns
+        self.child = child
+        self.count = turns * child.count
+        if not child.repeats:
+            child.layer(LAYER // max(1, child.count))
+
+    def layer(self, weight: int) -> None:
+        """What repeats within is a layer of its own."""
+
+    def weigh(self, turns: int, of_phase: dict[Phase, int]) -> None:
+        self.child.weigh(turns * self.turns, of_phase)
+
+    def nest(self, around: tuple[int, ...], found: dict[tuple[int, ...], int]) -> None:
+        self.child.nest((*around, self.turns), found)
+
+    def passed(self, drawing: _Drawing, sums: list[int]) -> float:
+        once = [0] * _ALL
+        width = self.child.passed(drawing, once)
+        for edge, size in enumerate(once):
+            sums[edge] += self.turns * size
+        return self.turns * width
+
+    def draw(self, drawing: _Drawing) -> None:
+        last = -1
+        once = [0] * _ALL
+        width: float | None = None
+        for turn in spaced(self.turns, drawing.turns):
+            if skipped := turn - last - 1:
+                if width is None:
+                    width = self.child.passed(drawing, once)
+                drawing.jump(skipped * width, [skipped * size for size in once])
+            self.child.draw(drawing)
+            last = turn
+
+
+_Part = _Leaf | _Row | _Turns
+
+
+class _Parts:
+    """Makes a tree's nodes into parts, what stands in several places only once."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, _Part] = {}
+        #: The places of the categories that anything is of.
+        self.moved: set[int] = set()
+
+    def part(self, node: Node) -> _Part:
+        found = self._made.get(id(node))
+        if found is None:
+            found = self._made[id(node)] = self._make(node)
+        return found
+
+    def _make(self, node: Node) -> _Part:
+        if isinstance(node, Strip):
+            return self._leaf(*node.bends())
+        if isinstance(node, Group):
+            return _Row(list(self._row(node.children)))
+        if isinstance(node, Event):
+            return self._leaf(*bends([node]))
+        return _Turns(node.count, self.part(node.child))
+
+    def _row(self, nodes: Sequence[Node]) -> Iterator[_Part]:
+        for phase, run in groupby(nodes, key=_phase):
+            if phase is None:
+                yield from map(self.part, run)
+            else:
+                yield self._leaf(*bends([event for event in run if isinstance(event, Event)]))
+
+    def _leaf(self, bending: Bending, changes: Sequence[int]) -> _Leaf:
+        columns = bending.columns(changes, _ALL)
+        self.moved.update([column.first for column in columns])
+        return _Leaf(bending.phase, bending.count, columns)
+
+
+def _phase(node: Node) -> Phase | None:
+    return node.phase if isinstance(node, Event) else None
+
+
+class _Drawing:
+    """The edges as far as they are drawn: where on the axis, and what is held below each."""
+
+    def __init__(self, each: Mapping[Phase, float], turns: int, moved: Sequence[int]) -> None:
+        self.each = each
+        self.turns = turns
+        #: The edges that differ from the one below.
+        self._own = moved
+        self._x = 0.0
+        self._held = [0] * _ALL
+        self._places: list[list[float]] = [[0.0] for _ in CATEGORIES]
+        self._values: list[list[int]] = [[0] for _ in CATEGORIES]
+        self._bands: list[tuple[Phase, float, float, int]] = []
+
+    def stretch(self, leaf: _Leaf) -> None:
+        """Draw one stretch of events from where the drawing is."""
+        start = self._x
+        width = leaf.weight * self.each.get(leaf.phase, 0)
+        for column in leaf.columns:
+            places = [start + width * offset for offset in column.offsets]
+            for edge in self._own:
+                if not column.first <= edge < column.end:
+                    continue
+                held = self._held[edge]
+                self._join(edge, places[0], held)
+                self._places[edge] += places
+                self._values[edge] += [held + value for value in column.values]
+                self._held[edge] = held + column.total
+        self._x = start + width * leaf.count
+        if self._bands and self._bands[-1][0] is leaf.phase:
+            start = self._bands.pop()[1]
+        self._bands.append((leaf.phase, start, self._x, self._held[self._own[-1]]))
+
+    def jump(self, width: float, sums: Sequence[int]) -> None:
+        """Draw a straight line past turns that are left out, which leave ``sums`` behind."""
+        start, self._x = self._x, self._x + width
+        for edge in self._own:
+            if size := sums[edge]:
+                held = self._held[edge]
+                self._join(edge, start, held)
+                self._places[edge] += (start, self._x)
+                self._values[edge] += (held, held + size)
+                self._held[edge] = held + size
+
+    def _join(self, edge: int, place: float, held: int) -> None:
+        """Take away the last corner of an edge where the next one would only repeat it."""
+        if self._places[edge][-1] == place and self._values[edge][-1] == held:
+            self._places[edge].pop()
+            self._values[edge].pop()
+
+    def done(self, most: int) -> Edges:
+        """The edges drawn to the end of the axis."""
+        found: list[Edge] = []
+        below: Edge = ([WIDE], [0])
+        for edge, held in enumerate(self._held):
+            if edge in self._own:
+                places, values = _thinned(self._places[edge], self._values[edge], most)
+                below = ([*[int(place + 0.5) for place in places], WIDE], [*values, held])
+            found.append(below)
+        top_places, top = found[-1]
+        return Edges(
+            edges=tuple(found),
+            bands=tuple(
+                Band(phase=phase, start=int(start + 0.5), end=int(end + 0.5), bytes=held)
+                for phase, start, end, held in self._bands
+            ),
+            peak=top_places[top.index(max(top))],
+        )
+
+
+def _thinned(
+    places: Sequence[float], values: Sequence[int], most: int
+) -> tuple[Sequence[float], Sequence[int]]:
+    """About ``most`` corners: of those nearer than can be told apart the lowest and the highest.
+
+    Of a schedule whose every round is another, two turns of each repeat may still be too many.
+    """
+    if len(places) <= most:
+        return places, values
+    near = 2 * WIDE / most
+    kept = set()
+    for _, corners in groupby(range(len(places)), key=lambda at: places[at] // near):
+        together = list(corners)
+        kept |= {min(together, key=values.__getitem__), max(together, key=values.__getitem__)}
+    shown = sorted(kept)
+    return [places[at] for at in shown], [values[at] for at in shown]

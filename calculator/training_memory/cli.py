@@ -218,7 +218,7 @@ def _fit(command: str, arguments: list[str]) -> int:
     if asked.json:
         reading = {"reading": asked.report.to_json()} if asked.report else {}
         return _write(_json({**found.to_json(), **reading}))
-    said = fit_text(found, _terminal(), binary=asked.binary)
+    said = fit_text(found, _terminal(), binary=asked.binary, every_line=asked.every_line)
     if asked.report:
         from .render.reading import doubts
 
@@ -231,7 +231,7 @@ def _tell(progress: Progress) -> None:
     stream = sys.stderr
     if stream is None or not stream.isatty():
         return
-    said = f"{progress.estimated:,} of {progress.of:,}" if progress.of else f"{progress.priced:,}"
+    said = f"{progress.tried:,}, estimated: {progress.estimated:,}"
     stream.write("\r\x1b[K" if progress.done else f"\rplans tried: {said}")
     stream.flush()
 

@@ -18,6 +18,7 @@ from .need import Fits, at_a_glance
 from .plans import Plan, Progress, fewest, search
 from .records import dataclass
 from .run import Run
+from .spelling import spellings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,16 +26,17 @@ class Change:
     """One change to a run, tried.
 
     ``title`` names it in plain words and ``price`` what it is paid with beyond ``cost``, which is
-    the changed run's; ``fields`` are the run's JSON fields to set. ``peak_bytes`` is the worst
-    GPU's peak after it, ``saved_bytes`` what that is less than before, and ``fits`` whether the
-    run's GPU then holds it (None: no GPU named), ``tight`` whether an allocator may need more than
-    there is (:mod:`.need`). ``slower_percent`` is by how much fewer tokens a
-    GPU then trains on in the same time; ``same_gpus`` and ``same_training`` say whether it runs on
-    as many GPUs, and trains with the same sequences, batch and optimizer.
+    the changed run's; ``run`` is that run and ``fields`` its JSON fields to set. ``peak_bytes`` is
+    the worst GPU's peak after it, ``saved_bytes`` what that is less than before, and ``fits``
+    whether the run's GPU then holds it (None: no GPU named), ``tight`` whether an allocator may
+    need more than there is (:mod:`.need`). ``slower_percent`` is by how much fewer tokens a GPU
+    then trains on in the same time; ``same_gpus`` and ``same_training`` say whether it runs on as
+    many GPUs, and trains with the same sequences, batch and optimizer.
     """
 
     title: str
     price: str
+    run: Run
     fields: Mapping[str, object]
     peak_bytes: int
     saved_bytes: int
@@ -51,6 +53,7 @@ class Change:
             "title": self.title,
             "price": self.price,
             "fields": dict(self.fields),
+            "lines": [one.to_json() for one in spellings(self.fields, self.run)],
             "peak_bytes": self.peak_bytes,
             "saved_bytes": self.saved_bytes,
             "fits": self.fits,
@@ -101,6 +104,7 @@ def _changes(before: Estimate) -> Iterator[Change]:
         yield Change(
             title=", ".join(words(run, after)),
             price=price(run, after),
+            run=after,
             fields={name: value for name, value in fields.items() if value != request[name]},
             peak_bytes=peak,
             saved_bytes=saved,
@@ -142,10 +146,11 @@ def _numbers(run: Run) -> str:
 class Found:
     """What plans there are for a run.
 
-    ``plan`` is the cheapest on ``gpus`` GPUs with ``batch`` sequences a step, of ``tried``, and
-    ``fewest`` the smallest number of GPUs with any plan. ``longest`` and ``largest`` are the tokens
-    a sequence and the sequences a micro-batch can have, of the plan if there is one, else of the
-    run; None where not even the smallest fits.
+    ``plan`` is the cheapest on ``gpus`` GPUs with ``batch`` sequences a step, of ``tried``; in
+    ``too_large`` ways to split the run what stays is too much by itself. ``fewest`` is the smallest
+    number of GPUs with any plan. ``longest`` and ``largest`` are the tokens a sequence and the
+    sequences a micro-batch can have, of the plan if there is one, else of the run; None where not
+    even the smallest fits. Until it is ``done`` the fewest are still looked for.
     """
 
     run: Run
@@ -153,9 +158,11 @@ class Found:
     batch: int
     plan: Plan | None
     tried: int
+    too_large: int
     fewest: int | None
     longest: int | None
     largest: int | None
+    done: bool = True
 
     def to_json(self) -> dict[str, object]:
         """The answer as plain values."""
@@ -164,6 +171,7 @@ class Found:
             "global_batch": self.batch,
             "plan": self.plan.to_json() if self.plan else None,
             "plans_tried": self.tried,
+            "splits_too_large": self.too_large,
             "fewest_gpus": self.fewest,
             "longest_sequence": self.longest,
             "largest_micro_batch": self.largest,
@@ -181,25 +189,36 @@ def batch_for(run: Run, gpus: int) -> int:
 
 
 def finding(run: Run, *, gpus: int, batch: int) -> Iterator[Progress | Found]:
-    """Look for plans of a run that names a GPU: progress, and what was found last."""
+    """Look for plans of a run that names a GPU: progress, and what was found.
+
+    That first without the fewest GPUs, which take as long again, and at the end whole.
+    """
     progress = Progress()
     for progress in search(run, gpus=gpus, batch=batch):
         yield progress
+    shown = progress.plan.run if progress.plan else run
+    longest, largest = longest_sequence(shown), largest_micro_batch(shown)
+
+    def found(least: int | None, *, done: bool) -> Found:
+        return Found(
+            run=run,
+            gpus=gpus,
+            batch=batch,
+            plan=progress.plan,
+            tried=progress.tried,
+            too_large=progress.too_large,
+            fewest=least,
+            longest=longest,
+            largest=largest,
+            done=done,
+        )
+
+    yield found(None, done=False)
     least: int | None = None
     for told in fewest(run, batch=batch):
         least = told.gpus
         yield progress
-    shown = progress.plan.run if progress.plan else run
-    yield Found(
-        run=run,
-        gpus=gpus,
-        batch=batch,
-        plan=progress.plan,
-        tried=progress.of,
-        fewest=least,
-        longest=longest_sequence(shown),
-        largest=largest_micro_batch(shown),
-    )
+    yield found(least, done=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,8 +247,8 @@ class Fit:
 def fitting(before: Estimate, *, gpus: int, batch: int) -> Iterator[Progress | Fit]:
     """The whole answer for an estimate whose run names a GPU: progress, and the answer last."""
     for told in finding(before.run, gpus=gpus, batch=batch):
-        if isinstance(told, Found):
+        if isinstance(told, Progress):
+            yield told
+        elif told.done:
             price_now = cost(before.run)
             yield Fit(before=before, cost=price_now, changes=changes(before), found=told)
-        else:
-            yield told

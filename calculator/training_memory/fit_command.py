@@ -42,6 +42,7 @@ class Asked:
     gpus: int
     batch: int
     binary: bool
+    every_line: bool
     json: bool
     report: Report | None
 
@@ -57,6 +58,11 @@ def parser(command: str) -> Parser:
         metavar="N",
         help="sequences of a step on all GPUs together (usually the run's; one a GPU where that "
         "is 1)",
+    )
+    own.add_argument(
+        "--lines",
+        action="store_true",
+        help="each single change's lines to write as well, as the plan has them",
     )
     return made
 
@@ -88,6 +94,7 @@ def read(given: Mapping[str, object], mistakes: Sequence[InputError]) -> Asked:
         gpus=gpus,
         batch=numbers["global_batch"] or batch_for(run, gpus),
         binary=request.binary,
+        every_line=flags.get("lines") is True,
         json=request.json,
         report=request.report,
     )

@@ -52,11 +52,13 @@ def _answer(request: Mapping[str, Any]) -> dict[str, object]:
     if request.get("turn") == 0 or _open is None or _open[0] != key:
         _open = (key, _search(request))
     told = _slice(_open[1])
-    if isinstance(told, Found):
+    if isinstance(told, Progress):
+        return {"ok": True, "done": False, "said": _progress(told)}
+    if told.done:
         _open = None
-        state = controls.parse(request["state"])
-        return {"ok": True, "done": True, "html": found(told, binary=controls.is_binary(state))}
-    return {"ok": True, "done": False, "said": _progress(told)}
+    binary = controls.is_binary(controls.parse(request["state"]))
+    said = "Found." if told.done else "Looking for the fewest GPUs …"
+    return {"ok": True, "done": told.done, "said": said, "html": found(told, binary=binary)}
 
 
 def _search(request: Mapping[str, Any]) -> Iterator[Progress | Found]:
@@ -87,7 +89,7 @@ def _slice(search: Iterator[Progress | Found]) -> Progress | Found:
 def _progress(told: Progress | Found) -> str:
     assert isinstance(told, Progress)
     if told.done:
-        return f"{told.priced:,} plans priced; looking for the fewest GPUs …"
-    if told.of:
-        return f"{told.priced:,} plans priced, {told.estimated:,} estimated …"
-    return f"{told.priced:,} plans priced …"
+        return f"{told.tried:,} plans tried; looking for the fewest GPUs …"
+    if told.estimated:
+        return f"{told.tried:,} plans tried, {told.estimated:,} estimated …"
+    return f"{told.tried:,} plans tried …"

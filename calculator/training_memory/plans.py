@@ -1,28 +1,27 @@
 """The cheapest plan that fits, and the fewest GPUs there is one for.
 
 A plan is a split of the run (:mod:`.splits`) with any of the moves that train the same
-(:mod:`.moves`). All are priced first, which needs no memory estimate, and then estimated from the
-cheapest on: the first that fits is the cheapest that does.
+(:mod:`.moves`). What cannot fit by a lower bound (:mod:`.bounds`) is passed over; all else is
+priced, which needs no memory estimate, and then estimated from the cheapest on: the first that fits
+is the cheapest that does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
+from .bounds import held_bytes, least_bytes
 from .cost import Cost, cost
 from .errors import InputErrors
 from .estimate import peak_bytes
-from .implementations import Implementation
-from .megatron.held import held_rows as of_megatron
-from .moves import in_plans
+from .implementations import BY_STAGES, Implementation
+from .moves import Fields, in_plans
 from .need import Fits, at_a_glance
-from .rank import ranks
-from .recorded_step import held_rows
 from .records import dataclass
 from .run import Run
+from .spelling import spellings
 from .splits import in_fsdp2, splits
-from .step import states
 
 #: After so many plans a search says how far it is.
 _TOLD = 32
@@ -48,6 +47,7 @@ class Plan:
         """The plan as plain values."""
         return {
             "fields": dict(self.fields),
+            "lines": [one.to_json() for one in spellings(self.fields, self.run)],
             "run": self.run.to_json(),
             "peak_bytes": self.peak_bytes,
             "fits": str(self.fits),
@@ -57,11 +57,17 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a search is: plans priced and estimated, of how many; ``plan`` once it is found."""
+    """How far a search is; ``plan`` once it is found.
 
+    Of ``tried`` plans ``priced`` may fit by what they hold at the least, and of these so many were
+    ``estimated``. Besides, in ``too_large`` ways to split the run what stays from step to step is
+    too much whatever else is changed.
+    """
+
+    tried: int = 0
+    too_large: int = 0
     priced: int = 0
     estimated: int = 0
-    of: int = 0
     plan: Plan | None = None
     done: bool = False
 
@@ -76,35 +82,37 @@ def search(run: Run, *, gpus: int, batch: int) -> Iterator[Progress]:
     assert run.gpu is not None
     priced: list[_Priced] = []
     tight: Plan | None = None
-    for candidate in _candidates(run, gpus=gpus, batch=batch):
-        priced.append(candidate)
-        if len(priced) % _TOLD == 0:
-            yield Progress(priced=len(priced))
+    seen = _Seen()
+    limit = run.gpu.memory_bytes
+    for candidate in _that_may_fit(run, limit, seen, gpus=gpus, batch=batch):
+        if candidate:
+            priced.append(_priced(candidate, seen.tried))
+        if candidate is None or len(priced) % _TOLD == 0:
+            yield Progress(tried=seen.tried, too_large=seen.too_large, priced=len(priced))
     priced.sort(key=lambda one: one.order)
+
+    def so_far(estimated: int, plan: Plan | None = None, *, done: bool = False) -> Progress:
+        return Progress(
+            tried=seen.tried,
+            too_large=seen.too_large,
+            priced=len(priced),
+            estimated=estimated,
+            plan=plan,
+            done=done,
+        )
+
     for index, one in enumerate(priced):
-        if index % _TOLD == 0:
-            yield Progress(priced=len(priced), estimated=index, of=len(priced))
-        verdict, peak = _fits(one.run)
+        yield so_far(index)
+        peak = peak_bytes(one.run)
+        verdict = at_a_glance(one.run, peak)
         if verdict is Fits.NO or (verdict is Fits.TIGHT and tight is not None):
             continue
         plan = Plan(run=one.run, fields=one.fields, peak_bytes=peak, cost=one.cost, fits=verdict)
-        if verdict is Fits.TIGHT:
-            tight = plan
-            continue
-        yield Progress(
-            priced=len(priced), estimated=index + 1, of=len(priced), plan=plan, done=True
-        )
-        return
-    yield Progress(priced=len(priced), estimated=len(priced), of=len(priced), plan=tight, done=True)
-
-
-def _fits(run: Run) -> tuple[Fits, int]:
-    """Whether a run fits its GPU, and its peak in bytes; 0 where that need not be known."""
-    assert run.gpu is not None
-    if floor_bytes(run) > run.gpu.memory_bytes:
-        return Fits.NO, 0
-    peak = peak_bytes(run)
-    return at_a_glance(run, peak), peak
+        if verdict is Fits.YES:
+            yield so_far(index + 1, plan, done=True)
+            return
+        tight = plan
+    yield so_far(len(priced), tight, done=True)
 
 
 def cheapest(run: Run, *, gpus: int, batch: int) -> Plan | None:
@@ -118,42 +126,132 @@ class _Priced:
     """A plan that may fit: ``order`` is smaller for a cheaper one."""
 
     run: Run
-    fields: Mapping[str, object]
+    fields: Fields
     cost: Cost
     order: tuple[float, int, int]
 
 
-def _candidates(run: Run, *, gpus: int, batch: int) -> Iterator[_Priced]:
-    for index, (one, fields) in enumerate(every(run, gpus=gpus, batch=batch)):
-        found = cost(one)
-        # Six digits: what differs by less is equally quick, and then fewer changes are better.
-        order = (float(f"{found.seconds:.6g}"), len(fields), index)
-        yield _Priced(run=one, fields=fields, cost=found, order=order)
+def _priced(one: _Candidate, place: int) -> _Priced:
+    found = cost(one.run)
+    # Six digits: what differs by less is equally quick; then fewer changes are better.
+    order = (float(f"{found.seconds:.6g}"), len(one.fields), place)
+    return _Priced(run=one.run, fields=one.fields, cost=found, order=order)
 
 
-def every(run: Run, *, gpus: int, batch: int) -> Iterator[tuple[Run, Mapping[str, object]]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A plan that may fit, and less than which it cannot take."""
+
+    run: Run
+    fields: Fields
+    least: int
+
+
+def every(run: Run, *, gpus: int, batch: int) -> Iterator[tuple[Run, Fields]]:
     """Every plan there is, fitting or not, with what is different from ``run``."""
     request = run.to_json()
     for split in splits(run, gpus=gpus, batch=batch):
-        for one, move in _moved(run, {**request, **split}):
-            if one.layout.zero != split["zero"]:
-                continue  # a framework that shares in one way only, whatever is asked
-            wanted = {**split, **move}
-            yield one, {name: value for name, value in wanted.items() if value != request[name]}
+        for choice in product(*in_plans(run)):
+            if one := _made(request, split, choice):
+                yield one, _different(request, split, choice)
 
 
-def floor_bytes(run: Run) -> int:
-    """Less than which no step of ``run`` can take.
+class _Seen:
+    """How many plans were looked at, and how many splits needed no looking at theirs."""
 
-    In the textbook all its states, which are there together as the optimizer steps, in a recorded
-    step what stays from one to the next. Much faster to know than the peak, and enough to rule most
-    plans out on few GPUs.
+    __slots__ = ("too_large", "tried")
+
+    def __init__(self) -> None:
+        self.tried = self.too_large = 0
+
+
+def _that_may_fit(
+    run: Run, limit: int, seen: _Seen, *, gpus: int, batch: int
+) -> Iterator[_Candidate | None]:
+    """The plans of :func:`every` that a lower bound does not put above ``limit`` bytes.
+
+    None every now and then, for others to have their turn.
     """
-    if run.implementation is Implementation.PAPER:
-        return max(sum(size for _, size in states(run, rank)) for rank in ranks(run))
-    if run.implementation is Implementation.MEGATRON:
-        return max(sum(row.bytes for row in of_megatron(run, rank)) for rank in ranks(run))
-    return sum(row.bytes for row in held_rows(run))
+    request = run.to_json()
+    held: dict[object, tuple[int, ...]] = {}
+    moves: dict[object, list[list[Fields]]] = {}
+    for split in splits(run, gpus=gpus, batch=batch):
+        alike = tuple(value for name, value in split.items() if name not in _BATCH)
+        if alike not in held:
+            found = _held(request, split)
+            if found is None:
+                continue
+            held[alike] = found
+            seen.too_large += max(found, default=0) > limit
+        known = held[alike]
+        if not known or max(known) > limit:
+            continue
+        # What is refused depends on what is split, not on among how many.
+        kind = (split["zero"], *(value != 1 for value in alike))
+        if kind not in moves:
+            moves[kind] = [_possible(request, split, options) for options in in_plans(run)]
+        for choice in product(*moves[kind]):
+            one = _made(request, split, choice)
+            if one is None:
+                continue
+            seen.tried += 1
+            least = least_bytes(one, known)
+            if least <= limit:
+                yield _Candidate(run=one, fields=_different(request, split, choice), least=least)
+            elif seen.tried % _TOLD == 0:
+                yield None
+
+
+_BATCH = ("micro_batch", "micro_batches")
+
+
+def _held(request: Fields, split: Fields) -> tuple[int, ...] | None:
+    """What a split holds at the least on each kind of GPU, nothing where it is refused.
+
+    None where other micro-batches may not be. The first of a split's are the smallest, which hold
+    no more than others.
+    """
+    try:
+        return held_bytes(Run.from_json({**request, **split}))
+    except InputErrors as refused:
+        return None if _of_the_batch(refused) else ()
+
+
+def _of_the_batch(refused: InputErrors) -> bool:
+    return any(error.field in _BATCH for error in refused.errors)
+
+
+def _possible(request: Fields, split: Fields, options: Iterable[Fields]) -> list[Fields]:
+    """Those of a move's options that a split does not rule out, whatever else is changed."""
+    found = []
+    for fields in options:
+        try:
+            Run.from_json({**request, **split, **fields})
+        except InputErrors as refused:
+            if not _of_the_batch(refused):
+                continue
+        found.append(fields)
+    return found
+
+
+def _made(request: Fields, split: Fields, choice: Iterable[Fields]) -> Run | None:
+    """The run of a plan; None if it is refused."""
+    asked = {**request, **split}
+    for fields in choice:
+        asked.update(fields)
+    try:
+        made = Run.from_json(asked)
+    except InputErrors:
+        return None
+    # A framework may share in one way only, whatever is asked.
+    return made if made.layout.zero == split["zero"] else None
+
+
+def _different(request: Fields, split: Fields, choice: Iterable[Fields]) -> Fields:
+    wanted = dict(split)
+    for fields in choice:
+        wanted.update(fields)
+    return {name: value for name, value in wanted.items() if value != request[name]}
 
 
 def fewest_gpus(run: Run, *, batch: int | None = None) -> int | None:
@@ -210,7 +308,7 @@ _MACHINES = 64
 def _ever_fits(run: Run, batch: int | None) -> bool:
     """Whether anything fits on however many GPUs: each with as little as there can be on one."""
     # Megatron shares optimizer states at most, and the others everything.
-    shared = 1 if run.implementation is Implementation.MEGATRON else 3
+    shared = 1 if run.implementation in BY_STAGES else 3
     request = {**run.to_json(), **(in_fsdp2(run) if shared == 3 else {})} | {
         "data": min(batch or _MOST_REPLICAS, _MOST_REPLICAS),
         "zero": shared,
@@ -221,44 +319,39 @@ def _ever_fits(run: Run, batch: int | None) -> bool:
         "schedule": None,
     }
     stages = {2**power for power in range(run.model.layers.bit_length())} | {run.model.layers}
+    moves = [*in_plans(run)]
     for tensor, pipeline in product(range(_MACHINE, 0, -1), sorted(stages, reverse=True)):
-        split = {"tensor": tensor, "pipeline": pipeline}
+        split = {"tensor": tensor, "pipeline": pipeline, "zero": shared}
         for together in (True, False) if tensor > 1 else (False,):
-            wanted = request | split | {"sequence_parallel": together}
-            if any(_fits(one)[0] is Fits.YES for one, _ in _moved(run, wanted)):
-                return True
+            wanted = split | {"sequence_parallel": together}
+            possible = [_possible(request, wanted, options) for options in moves]
+            for choice in product(*possible):
+                one = _made(request, wanted, choice)
+                if one and _surely_fits(one, least_bytes(one)):
+                    return True
     return False
-
-
-def _moved(run: Run, request: Mapping[str, object]) -> Iterator[tuple[Run, dict[str, object]]]:
-    """A request with every choice of moves for ``run``, as far as they can be: run and move."""
-    try:
-        Run.from_json(request)
-    except InputErrors:
-        return  # a split that cannot be is none with other moves either
-    for choice in product(*in_plans(run)):
-        move = {name: value for change in choice for name, value in change.items()}
-        try:
-            yield Run.from_json({**request, **move}), move
-        except InputErrors:
-            continue
 
 
 _MOST_REPLICAS = 8192
 
 
+def _surely_fits(run: Run, least: int) -> bool:
+    """Whether a run that takes ``least`` bytes or more surely fits its GPU."""
+    return at_a_glance(run, least) is Fits.YES and at_a_glance(run, peak_bytes(run)) is Fits.YES
+
+
 def _any_fits(run: Run, *, gpus: int, batch: int) -> Iterator[bool]:
-    """True once a plan fits; before, False every now and then, for others to have their turn."""
+    """True once a plan surely fits; before, False now and then, for others to have their turn."""
     assert run.gpu is not None
-    found = []
-    for one, _ in every(run, gpus=gpus, batch=batch):
-        found.append(one)
-        if len(found) % _TOLD == 0:
+    found: list[_Candidate] = []
+    for one in _that_may_fit(run, run.gpu.memory_bytes, _Seen(), gpus=gpus, batch=batch):
+        if one:
+            found.append(one)
+        if one is None or len(found) % _TOLD == 0:
             yield False
-    # Whatever costs most usually needs least, and is the last of the moves.
-    for index, one in enumerate(reversed(found)):
-        if _fits(one)[0] is Fits.YES:
+    # What takes least by the bound most likely fits.
+    for one in sorted(found, key=lambda one: one.least):
+        if _surely_fits(one.run, one.least):
             yield True
             return
-        if index % _TOLD == 0:
-            yield False
+        yield False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 
 from .errors import InputError
 from .units import parse_count
@@ -45,19 +46,50 @@ class Reading:
         return own if self.value(name) is None else self.field(name, parse, own)
 
 
+#: What was read before, by what it was read from; searches ask for the same again and again.
+_known: dict[object, object] = {}
+_MOST_KNOWN = 4096
+
+
+def remembered(
+    read: Callable[..., T], names: Collection[str], reading: Reading, *more: object
+) -> T:
+    """``read(reading, *more)``, looked up where fields of these ``names`` had the same values.
+
+    Only these fields may decide it. What has mistakes is read anew each time, to tell of them.
+    """
+    values = [reading.value(name) for name in names]
+    # 1 and True are equal, and only one of them is a flag.
+    key = (read, *more, *values, *map(type, values))
+    try:
+        return _known[key]  # type: ignore[return-value]  # put there below
+    except KeyError:
+        pass
+    except TypeError:  # a list or an object, which has no hash
+        return read(reading, *more)
+    before = len(reading.errors)
+    found = read(reading, *more)
+    if len(reading.errors) == before:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[key] = found
+    return found
+
+
 def a_count(*, most: int, least: int = 1) -> Parser[int]:
     """A whole number within bounds."""
     return lambda name, value: parse_count(name, value, least=least, most=most)
 
 
+@cache  # as many as there are kinds
 def a_choice(kind: type[E]) -> Parser[E]:
     """One of a few names."""
+    members = {str(member): member for member in kind}
 
     def parse(name: str, value: object) -> E:
-        names = tuple(str(member) for member in kind)
-        if isinstance(value, str) and value in names:
-            return kind(value)
-        raise InputError.unknown_name(name, value, names)
+        if isinstance(value, str) and value in members:
+            return members[value]
+        raise InputError.unknown_name(name, value, tuple(members))
 
     return parse
 

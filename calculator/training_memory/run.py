@@ -17,7 +17,7 @@ from .gpus import Gpu
 from .implementations import BY_STAGES, FAMILIES, Implementation
 from .layout import Layout
 from .model import SHAPE_FIELDS, Model
-from .reading import Reading, a_choice, a_count, a_name, one_of
+from .reading import Reading, a_choice, a_count, a_name, one_of, remembered
 from .recipe import Recipe
 from .records import dataclass, field, fields
 from .sharding import Sharding
@@ -139,7 +139,7 @@ def _read(request: Mapping[str, object]) -> Run:
     reading.errors += _unknown(request)
     model, shape = _model(reading)
     sequence = reading.field("sequence", a_count(most=_MOST_TOKENS), 1)
-    the_layout = layout.read(reading)
+    the_layout = remembered(layout.read, layout.USUAL, reading)
     a_batch = a_count(most=_MOST_BATCH)
     micro_batch = reading.field("micro_batch", a_batch, 1)
     micro_batches = reading.field("micro_batches", a_batch, 1)
@@ -149,9 +149,9 @@ def _read(request: Mapping[str, object]) -> Run:
     the_recipe = reading.field("recipe", lambda _, value: recipe.get(value), recipe.MIXED_ADAM)
     if implementation in BY_STAGES and "recipe" not in request:
         the_recipe = recipe.MIXED_ADAM_FP32_GRAD
-    the_switches = switches.read(reading, implementation)
-    the_tuning = tuning.read(reading, the_recipe)
-    the_sharding = sharding.read(reading, implementation, the_layout)
+    the_switches = remembered(switches.read, switches.USUAL, reading, implementation)
+    the_tuning = remembered(tuning.read, tuning.USUAL, reading, the_recipe)
+    the_sharding = remembered(sharding.read, sharding.USUAL, reading, implementation, the_layout)
     gpu = reading.field("gpu", _gpu, None)
     if model is None or reading.errors:
         raise InputErrors(reading.errors)

@@ -10,8 +10,8 @@ import { morph } from "./morph.js";
 const DOOR = "training_memory.plan_door";
 
 /**
- * @typedef {{ok: false, said: string} | {ok: true, done: false, said: string}
- *   | {ok: true, done: true, html: string}} Told
+ * @typedef {{ok: false, said: string}
+ *   | {ok: true, done: boolean, said: string, html?: string}} Told  html: what is found so far
  */
 
 export class Planner {
@@ -81,13 +81,9 @@ export class Planner {
         /** @type {Told} */
         const told = JSON.parse(await this.#runtime.ask(request, DOOR));
         if (search !== this.#search) return;
-        if (told.ok && !told.done) {
-          this.#say(told.said);
-          continue;
-        }
-        this.#end();
-        if (told.ok) this.#show(told.html);
-        else this.#say(told.said);
+        if (!told.ok || told.done) this.#end();
+        if (told.ok && told.html !== undefined) morph(this.#found, told.html);
+        this.#say(told.said);
       }
     } catch (error) {
       if (search !== this.#search) return;
@@ -107,12 +103,6 @@ export class Planner {
     this.#search += 1;
     this.#busy = false;
     this.#button("stop").hidden = true;
-  }
-
-  /** @param {string} html */
-  #show(html) {
-    morph(this.#found, html);
-    this.#say("Found.");
   }
 
   /** @param {string} words */

@@ -45,6 +45,26 @@ def test_json_has_it_all_and_its_plan_fits(capsys: pytest.CaptureFixture[str]) -
     assert found["fewest_gpus"] <= 8
 
 
+def test_every_single_change_can_be_written_down(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--model", "llama-3-8b", "--implementation", "huggingface", "--micro-batch", "4")
+    _, plain, _ = fit(capsys, *asked)
+    _, told, _ = fit(capsys, *asked, "--lines")
+    _, as_json, _ = fit(capsys, *asked, "--json")
+    assert "what to write for each: --lines" in plain
+    assert "what to write for each" not in told
+    shown = told.split("No plan fits")[0].split("The cheapest plan")[0]
+    assert shown.count("      Hugging Face:\n") == 12  # as many as are shown
+    assert '        "zero_optimization": {"stage": 3},\n' in shown
+    for change in json.loads(as_json)["changes"]:
+        assert [one["library"] for one in change["lines"]] == [
+            "Hugging Face",
+            "DeepSpeed",
+            "torchtitan",
+            "Megatron",
+        ]
+        assert all(one["lines"] or one["lacks"] for one in change["lines"]), change["title"]
+
+
 def test_a_run_that_fits_keeps_its_ways(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = fit(capsys, "--model", "gpt2", "--sequence", "1024")
     assert status == 0

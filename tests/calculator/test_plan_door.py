@@ -34,13 +34,18 @@ def test_slices_come_to_what_the_whole_search_finds(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(plan_door, "SLICE_SECONDS", 0.0)
     said, html = to_the_end()
     assert len(said) > 5
-    assert all("priced" in words for words in said)
+    begun = said.index("Looking for the fewest GPUs …")
+    assert all("plans tried" in words for words in said[:begun] + said[begun + 1 :])
     run = Run.from_json({"model": "llama-7b", "sequence": 2048})
     *_, whole = finding(run, gpus=8, batch=8)
     assert isinstance(whole, Found)
     assert html == found(whole)
     monkeypatch.setattr(plan_door, "SLICE_SECONDS", 60.0)
-    assert to_the_end() == ([], html)
+    # The plan is shown as soon as there is one, and what takes longer when it is there.
+    first, last = ask(), ask(1)
+    assert (first["done"], last["done"]) == (False, True)
+    assert last["html"] == html
+    assert first["html"] == html.replace(f"<dd>{whole.fewest}</dd>", "<dd>…</dd>", 1)
 
 
 def test_another_question_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

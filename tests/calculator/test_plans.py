@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies import requests
 from training_memory.cost import cost, global_batch
 from training_memory.errors import InputErrors
-from training_memory.estimate import estimate, peak_bytes
+from training_memory.estimate import estimate
 from training_memory.fit import trains_the_same
 from training_memory.need import Fits, at_a_glance
-from training_memory.plans import Plan, cheapest, every, fewest_gpus, floor_bytes, search
+from training_memory.plans import Plan, cheapest, every, fewest_gpus, search
 from training_memory.run import Run
 from training_memory.splits import divisors, splits
 
@@ -128,13 +127,6 @@ def test_plans_train_the_same() -> None:
         assert trains_the_same(run, one)
 
 
-@given(requests())
-@settings(max_examples=80, deadline=None)
-def test_the_floor_is_below_the_peak(request_json: dict[str, object]) -> None:
-    run = Run.from_json(request_json)
-    assert 0 < floor_bytes(run) <= peak_bytes(run)
-
-
 @pytest.mark.parametrize("model", ["gpt2-xl", "llama-7b", "llama-3.2-1b"])
 @pytest.mark.parametrize("gpu", ["t4-16gb", "rtx-4090-24gb", "80gb"])
 def test_fewest_gpus(model: str, gpu: str) -> None:
@@ -157,29 +149,14 @@ def test_no_number_of_gpus_may_be_enough() -> None:
 def test_a_search_tells_how_far_it_is() -> None:
     told = list(search(ask(model="llama-7b"), gpus=8, batch=8))
     assert [one.done for one in told] == [False] * (len(told) - 1) + [True]
-    counts = [(one.priced, one.estimated) for one in told]
+    counts = [(one.tried, one.priced, one.estimated) for one in told]
     assert counts == sorted(counts)
     assert isinstance(told[-1].plan, Plan)
-    assert told[-1].estimated <= told[-1].of == told[-1].priced
+    assert 0 < told[-1].estimated <= told[-1].priced < told[-1].tried
+    assert told[-1].too_large > 0
 
 
 def test_divisors() -> None:
     assert divisors(12) == [1, 2, 3, 4, 6, 12]
     assert divisors(49) == [1, 7, 49]
     assert divisors(1) == [1]
-
-
-@pytest.mark.parametrize(
-    "request_json",
-    [
-        {"implementation": "huggingface", "model": "gpt2", "sequence": 512},
-        {"implementation": "huggingface", "data": 4, "zero": 3, "recipe": "autocast-adam"},
-        {"implementation": "huggingface", "adapter": "qlora", "recipe": "autocast-adam"},
-        {"implementation": "torchtitan", "recipe": "bf16-adam"},
-        {"implementation": "megatron", "tensor": 2, "data": 2, "zero": 1, "pipeline": 2},
-        {"implementation": "megatron", "pipeline": 4, "micro_batches": 8, "interleave": 2},
-    ],
-)
-def test_the_floor_of_other_implementations(request_json: dict[str, object]) -> None:
-    run = ask(**request_json)
-    assert 0 < floor_bytes(run) <= peak_bytes(run)

@@ -119,6 +119,17 @@ def test_advice_is_made_when_asked_for():
     assert "Recompute every layer" in ask(advice=True)["html"]["advice"]
 
 
+def test_every_change_has_its_lines_to_write() -> None:
+    found = ask(advice=True)["html"]["advice"]
+    changes = found.count("data-set=")
+    assert changes > 5
+    assert found.count("Lines to write</summary>") == changes
+    for library in ("Hugging Face", "DeepSpeed", "torchtitan", "Megatron"):
+        assert f"<dt>{library}</dt>" in found
+    assert "<code>--recompute-granularity full&#10;" in found
+    assert "No line for " in found
+
+
 def test_a_run_that_fits_needs_no_advice():
     assert ask(state="model=decoder&sequence=8")["html"]["advice"] == ""
     assert ask(state="model=decoder&sequence=8", advice=True)["html"]["advice"] == ""

@@ -8,7 +8,7 @@ from ..controls import address
 from ..estimate import Estimate
 from ..fit import Change, changes
 from ..units import show_bytes
-from . import costs
+from . import costs, spelled
 from .svg import escape
 
 #: How many changes stand open; the others fold.
@@ -62,7 +62,8 @@ def _item(change: Change, *, binary: bool, usable: bool) -> str:
         f'<span class="tm-number">saves {saved}</span>'
         f'<span class="tm-number">needs {left}{fits}</span>'
         f'<button type="button" class="tm-quiet" data-set="{escape(_address(change))}" '
-        f"{use}>Apply</button></li>"
+        f"{use}>Apply</button>"
+        f"{spelled.fold(change.fields, change.run, change.title)}</li>"
     )
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ..fit import Change, Fit, Found
 from ..moves import words
 from ..need import Fits
 from ..plans import Plan
-from ..spelling import spellings
 from ..units import show_bytes
-from . import costs
+from . import costs, spelled
 from .answer import described
+from .plan import tried
 from .table import fitting
 from .terminal import Terminal
 
@@ -20,11 +18,16 @@ _MARGIN = "  "
 _MOST = 12
 
 
-def fit_text(fit: Fit, terminal: Terminal, *, binary: bool = False) -> str:
-    """Every part of the answer in order, the verdict first."""
+def fit_text(
+    fit: Fit, terminal: Terminal, *, binary: bool = False, every_line: bool = False
+) -> str:
+    """Every part of the answer in order, the verdict first.
+
+    With ``every_line`` each single change has its lines to write, as the plan always has.
+    """
     blocks = (
         terminal.prose(_verdict(fit, binary=binary)),
-        _single(fit, terminal, binary=binary),
+        _single(fit, terminal, binary=binary, every_line=every_line),
         _plan(fit, terminal, binary=binary),
         _limits(fit.found, terminal),
         terminal.prose(
@@ -51,7 +54,7 @@ def _verdict(fit: Fit, *, binary: bool) -> str:
     return f"{described(run)} needs {peak} of a GPU ({run.gpu.name}). {said}."
 
 
-def _single(fit: Fit, terminal: Terminal, *, binary: bool) -> list[str]:
+def _single(fit: Fit, terminal: Terminal, *, binary: bool, every_line: bool) -> list[str]:
     if not fit.changes:
         return []
     shown = fit.changes[:_MOST]
@@ -62,6 +65,10 @@ def _single(fit: Fit, terminal: Terminal, *, binary: bool) -> list[str]:
     for line, change in zip(told, shown, strict=True):
         paid = costs.of_change(change, binary=binary)
         lines += [line, *terminal.prose(paid, first=_MARGIN * 3)]
+        if every_line:
+            lines += spelled.lines(change.fields, change.run, _MARGIN * 3)
+    if not every_line:
+        lines.append(f"{_MARGIN}what to write for each: --lines")
     if (rest := len(fit.changes) - _MOST) > 0:
         lines.append(f"{_MARGIN}and {rest} more (--json lists all)")
     return lines
@@ -82,7 +89,7 @@ def _plan(fit: Fit, terminal: Terminal, *, binary: bool) -> list[str]:
     batch = "1 sequence" if found.batch == 1 else f"{found.batch:,} sequences"
     where = f"on {gpus} with {batch} a step"
     if found.plan is None:
-        return terminal.prose(f"No plan fits {where}; {found.tried:,} were tried.")
+        return terminal.prose(f"No plan fits {where}; {tried(found)}.")
     plan = found.plan
     lines = terminal.prose(
         f"The cheapest plan that {_surely(plan)} {where}, of {found.tried:,} (needs "
@@ -90,21 +97,14 @@ def _plan(fit: Fit, terminal: Terminal, *, binary: bool) -> list[str]:
     )
     said = words(fit.before.run, plan.run) or ("The run as it is",)
     lines += [f"{_MARGIN}- {one}" for one in said]
-    return [*lines, *_spelled(plan)]
+    for line in spelled.lines(plan.fields, plan.run, _MARGIN):
+        lines += [line] if line.startswith(_MARGIN * 2) else ["", line]
+    return lines
 
 
 def _surely(plan: Plan) -> str:
     """Tight: an allocator may need more than there is, if its luck is bad."""
     return "fits" if plan.fits is Fits.YES else "fits, tightly,"
-
-
-def _spelled(plan: Plan) -> Iterator[str]:
-    for one in spellings(plan.fields, plan.run):
-        if one.lines or one.lacks:
-            yield ""
-            yield f"{_MARGIN}{one.library}:"
-            yield from (f"{_MARGIN * 2}{line}" for line in one.lines)
-            yield from (f"{_MARGIN * 2}(no line for {lack})" for lack in one.lacks)
 
 
 def _limits(found: Found, terminal: Terminal) -> list[str]:

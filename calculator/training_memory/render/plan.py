@@ -6,9 +6,8 @@ from ..controls import address
 from ..fit import Found
 from ..moves import words
 from ..need import Fits
-from ..spelling import Spelling, spellings
 from ..units import show_bytes
-from . import costs
+from . import costs, spelled
 from .svg import escape
 
 #: How many GPUs the page offers to plan for.
@@ -40,12 +39,21 @@ def found(answer: Found, *, binary: bool = False) -> str:
     return f"{_plan(answer, binary=binary)}{_limits(answer)}"
 
 
+def tried(answer: Found) -> str:
+    """How many plans were tried where none fits, and what needed no trying."""
+    said = f"{answer.tried:,} were tried"
+    if not answer.too_large:
+        return said
+    ways = "1 way" if answer.too_large == 1 else f"{answer.too_large:,} ways"
+    return f"{said}, and in {ways} to split it what stays from step to step is too much by itself"
+
+
 def _plan(answer: Found, *, binary: bool) -> str:
     gpus = "1 GPU" if answer.gpus == 1 else f"{answer.gpus:,} GPUs"
     batch = "1 sequence" if answer.batch == 1 else f"{answer.batch:,} sequences"
     plan = answer.plan
     if plan is None:
-        return f"<p>No plan fits on {gpus} with {batch} a step; {answer.tried:,} were tried.</p>"
+        return f"<p>No plan fits on {gpus} with {batch} a step; {tried(answer)}.</p>"
     steps = words(answer.run, plan.run) or ("The run as it is",)
     listed = "".join(f"<li>{escape(one)}</li>" for one in steps)
     needs = show_bytes(plan.peak_bytes, binary=binary)
@@ -56,7 +64,6 @@ def _plan(answer: Found, *, binary: bool) -> str:
         if fields
         else ""
     )
-    spelled = "".join(_spelled(one) for one in spellings(plan.fields, plan.run))
     tight = "" if plan.fits is Fits.YES else ", tight"
     return (
         f'<p class="tm-heading">The cheapest of {answer.tried:,} on {gpus}, {batch} a step'
@@ -64,26 +71,20 @@ def _plan(answer: Found, *, binary: bool) -> str:
         f'<ul class="tm-plan-steps">{listed}</ul>'
         f'<p class="tm-caption">Needs {needs}; {escape(costs.of_plan(plan.cost, binary=binary))}. '
         "The time is the least that arithmetic and traffic allow; a real step takes longer.</p>"
-        f"{apply}{spelled}"
+        f"{apply}{spelled.folds(plan.fields, plan.run)}"
     )
 
 
-def _spelled(one: Spelling) -> str:
-    if not one.lines and not one.lacks:
-        return ""
-    lines = escape("\n".join(one.lines))
-    code = f"<pre><code>{lines}</code></pre>" if lines else ""
-    lacks = "".join(f"<li>No line for {escape(lack)}</li>" for lack in one.lacks)
-    listed = f'<ul class="tm-lacks">{lacks}</ul>' if lacks else ""
-    return (
-        f'<details class="tm-spelled"><summary>For {one.library}</summary>{code}{listed}</details>'
-    )
+def _fewest(answer: Found) -> str:
+    if answer.fewest is None:
+        return "no number is enough" if answer.done else "…"
+    return f"{answer.fewest:,}"
 
 
 def _limits(answer: Found) -> str:
     of = "with this plan" if answer.plan else "as the run is"
     facts = {
-        "Fewest GPUs": "no number is enough" if answer.fewest is None else f"{answer.fewest:,}",
+        "Fewest GPUs": _fewest(answer),
         f"Longest sequence {of}": "not even one token fits"
         if answer.longest is None
         else f"{answer.longest:,} tokens",

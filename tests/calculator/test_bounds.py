@@ -1,0 +1,87 @@
+"""Bounds: no step takes less, whoever runs it, and most runs take not much more."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from strategies import requests
+from training_memory import catalog
+from training_memory.bounds import least_bytes
+from training_memory.errors import InputErrors
+from training_memory.estimate import peak_bytes
+from training_memory.run import Run
+
+
+@st.composite
+def library_runs(draw: st.DrawFn) -> Run:
+    """A run as a library has it: whatever is not refused."""
+    way = draw(st.sampled_from(["huggingface", "torchtitan", "megatron", "nanotron"]))
+    by_stage = way in ("megatron", "nanotron")
+    one = [1, 1, 1, 2, 4]
+    request: dict[str, object] = {
+        "model": draw(st.sampled_from(sorted(catalog.models()))),
+        "implementation": way,
+        "sequence": draw(st.sampled_from([64, 200, 1024])),
+        "micro_batch": draw(st.integers(1, 5)),
+        "micro_batches": draw(st.sampled_from([1, 2, 4, 8])),
+        "recompute": draw(st.sampled_from(["none", "none", "selective", "full", "matmuls"])),
+        "recipe": draw(
+            st.sampled_from(["mixed-adam", "mixed-adam-fp32-grad", "autocast-adam", "bf16-adam"])
+        ),
+        "tensor": draw(st.sampled_from(one)),
+        "sequence_parallel": draw(st.booleans()),
+        "data": draw(st.sampled_from(one)),
+        "zero": draw(st.sampled_from([0, 1, 3])),
+        "pipeline": draw(st.sampled_from(one)) if by_stage else 1,
+        "interleave": draw(st.sampled_from([1, 1, 2])) if by_stage else 1,
+        "context": draw(st.sampled_from([1, 1, 2])) if by_stage else 1,
+        "loss": draw(st.sampled_from([None, "full", "fused", "chunked", "fused-linear"])),
+        "attention": draw(st.sampled_from([None, None, "eager"])),
+        "mlp": draw(st.sampled_from([None, "fused", "unfused"])),
+        "norm_kernel": draw(st.sampled_from([None, "fused", "unfused"])),
+        "offload": draw(st.sampled_from([None, None, "checkpoints", "saved"])),
+        "optimizer_in_backward": draw(st.sampled_from([False, False, True])),
+        "adapter": draw(st.sampled_from(["none", "none", "lora", "qlora"])),
+    }
+    # A field that is refused is left as it usually is, and the next looked at.
+    while True:
+        try:
+            return Run.from_json(request)
+        except InputErrors as errors:
+            named = {error.field for error in errors.errors} & request.keys() - {"model"}
+            assume(named)
+            for name in named:
+                del request[name]
+
+
+@given(library_runs())
+@settings(max_examples=150, deadline=None)
+def test_no_step_of_a_library_takes_less(run: Run) -> None:
+    assert 0 < least_bytes(run) <= peak_bytes(run)
+
+
+@given(requests())
+@settings(max_examples=200, deadline=None)
+def test_no_step_of_the_textbook_takes_less(request_json: dict[str, object]) -> None:
+    run = Run.from_json(request_json)
+    assert 0 < least_bytes(run) <= peak_bytes(run)
+
+
+@pytest.mark.parametrize("implementation", ["paper", "huggingface", "torchtitan", "megatron"])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_the_bound_says_most_of_it(implementation: str, recompute: str) -> None:
+    """A bound of nothing would hold as well, and rule nothing out."""
+    recipe = {"paper": "mixed-adam", "megatron": "mixed-adam-fp32-grad"}
+    run = Run.from_json(
+        {
+            "model": "llama-3-8b",
+            "implementation": implementation,
+            "recompute": recompute,
+            "recipe": recipe.get(implementation, "autocast-adam"),
+            "micro_batch": 4,
+            "micro_batches": 4,
+        }
+    )
+    assert least_bytes(run) > 0.5 * peak_bytes(run)

@@ -6,21 +6,20 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 from csp import CHARSET
 from places import WEB
 
-#: Our own scripts and styles, which MkDocs puts under names that say nothing of their contents.
-OWN = ("calculator", "stylesheets/site.css", "stylesheets/content.css")
+#: The folder of our own scripts and styles, whose names say nothing of their contents.
+OWN = "calculator"
 WORKER = "sw.js"
 APP = "manifest.webmanifest"
 #: What no page asks for, or only to download it.
 NOT_KEPT = ("*.gz", "downloads/*", "assets/runtime/manifest.json", WORKER)
 
-_OWN = re.compile(rf"assets/(?P<path>{'|'.join(re.escape(path) for path in OWN)})(?=[/\"])")
+_OWN = re.compile(rf"assets/{OWN}(?=/)")
 _COLOUR = "#3f51b5"  # the icon's
 _ICONS = ("icon-192.png", "icon-512.png", "icon-maskable-512.png")
 
@@ -32,23 +31,16 @@ def name_by_hash(site: Path, pages: dict[Path, str]) -> None:
     each page, changed in place.
     """
     assets = site / "assets"
-    files = sorted(
-        file
-        for path in OWN
-        for file in ([assets / path] if (assets / path).is_file() else (assets / path).rglob("*"))
-        if file.is_file()
-    )
+    if not (assets / OWN).is_dir():
+        return
     whole = hashlib.sha256()
-    for file in files:
-        whole.update(f"{file.relative_to(assets).as_posix()}\n".encode() + file.read_bytes())
+    for file in sorted((assets / OWN).iterdir()):
+        whole.update(f"{file.name}\n".encode() + file.read_bytes())
     folder = whole.hexdigest()[:12]
-    for file in files:
-        moved = assets / folder / file.relative_to(assets)
-        moved.parent.mkdir(parents=True, exist_ok=True)
-        file.rename(moved)
-    shutil.rmtree(assets / OWN[0], ignore_errors=True)
+    (assets / folder).mkdir()
+    (assets / OWN).rename(assets / folder / OWN)
     for page, text in pages.items():
-        pages[page] = _OWN.sub(rf"assets/{folder}/\g<path>", text)
+        pages[page] = _OWN.sub(f"assets/{folder}/{OWN}", text)
 
 
 def link_app(page: str, root: str) -> str:

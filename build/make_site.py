@@ -31,6 +31,7 @@ import decoder_package
 import files_package
 import make_tables
 from audit import audit
+from bundling import bundle
 from downloads import make_downloads
 from finish import FIRST, finish, finish_keeping
 from keeping import WORKER
@@ -111,6 +112,7 @@ def _make_pages() -> None:
     with _part("finish"):
         shutil.copytree(RUNTIME, NEXT / BASE)
         shutil.copytree(WEB, NEXT / "assets" / "calculator", ignore=_NO_MODULES)
+        bundle(NEXT / "assets")
         write_texts(NEXT)
         finish(NEXT, base=base, canonical=bool(address))
     with _part("copies"):

@@ -13,17 +13,16 @@ import gzip
 import json
 import re
 import shutil
-import subprocess
 import zipfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from bundling import esbuild
 from csp import inline_scripts, source_hash, with_policy
 from finish import pages_of, way_to_root
-from places import ROOT, WEB
+from places import WEB
 
 NAME = "where-training-memory-goes"
-ESBUILD = ROOT / "node_modules" / ".bin" / "esbuild"
 
 #: Where a copy carries what a site has fetched.
 CARRIED = "assets/carried"
@@ -170,25 +169,11 @@ def bundled(*modules: str) -> str:
     """Modules of calculator/web as one plain script.
 
     Modules know by their own address where the site's root is; the script takes it from the page.
-    Raises ``RuntimeError`` with esbuild's words.
     """
     entry = "".join(f'import "./{module}.js";\n' for module in modules)
-    command = [
-        str(ESBUILD),
-        "--bundle",
-        "--minify",
-        "--format=iife",
-        "--target=es2022",
-        "--charset=utf8",
-        "--log-level=warning",
-        "--define:import.meta.url=SITE_MODULE",
-    ]
-    done = subprocess.run(
-        command, input=entry, cwd=WEB, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise RuntimeError(f"The scripts could not be put into one:\n{done.stderr.strip()}")
-    return f"{_MODULE_ADDRESS}{done.stdout}"
+    told = "--define:import.meta.url=SITE_MODULE"
+    script = esbuild("--bundle", "--format=iife", told, cwd=WEB, source=entry)
+    return f"{_MODULE_ADDRESS}{script}"
 
 
 #: Where the modules of a copy would be: three folders below its root, as in the site.

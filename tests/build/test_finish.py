@@ -109,6 +109,7 @@ def site(tmp_path):
         f"{MAPPING}\n//# sourceMappingURL=bundle.1.min.js.map\n"
     )
     (scripts / "bundle.1.min.js.map").write_text("{}")
+    (tmp_path / "assets" / "calculator").mkdir()
     (tmp_path / "assets" / "main.css").write_text("a{}/*# sourceMappingURL=main.css.map */\n")
     runtime = tmp_path / "assets" / "runtime" / "pyodide"
     runtime.mkdir(parents=True)

@@ -16,7 +16,7 @@ from keeping import (
 )
 
 PAGE = (
-    '<meta charset="utf-8"><link rel="stylesheet" href="../assets/stylesheets/site.css">'
+    '<meta charset="utf-8"><link rel="stylesheet" href="../assets/calculator/page.css">'
     '<link rel="stylesheet" href="../assets/stylesheets/main.1.min.css">'
     '<script src="../assets/calculator/a.js" type="module"></script> assets/calculators'
 )
@@ -33,8 +33,7 @@ def site(tmp_path):
         "downloads/site.zip": "zip",
         "assets/calculator/a.js": 'import "./b.js"',
         "assets/calculator/b.js": "b",
-        "assets/stylesheets/site.css": "a{}",
-        "assets/stylesheets/content.css": "b{}",
+        "assets/calculator/page.css": "a{}",
         "assets/stylesheets/main.1.min.css": "c{}",
         "assets/runtime/memory-1.bin": "memory",
         "assets/runtime/more-1.zip": "more",
@@ -63,12 +62,12 @@ def test_our_files_are_named_by_what_they_hold(site):
     pages = texts(site)
     name_by_hash(site, pages)
     folder = folder_of(site)
-    for name in ("calculator/a.js", "calculator/b.js", "stylesheets/site.css"):
-        assert (site / "assets" / folder / name).is_file()
+    for name in ("a.js", "b.js", "page.css"):
+        assert (site / "assets" / folder / "calculator" / name).is_file()
     assert not (site / "assets" / "calculator").exists()
     for text in pages.values():
         assert f"../assets/{folder}/calculator/a.js" in text
-        assert f"../assets/{folder}/stylesheets/site.css" in text
+        assert f"../assets/{folder}/calculator/page.css" in text
         assert "../assets/stylesheets/main.1.min.css" in text, "the theme names its files itself"
         assert "assets/calculators" in text
     again = dict(pages)
@@ -82,8 +81,6 @@ def test_other_contents_have_another_name(site, tmp_path_factory):
     moved = site / "assets" / first
     (moved / "calculator").rename(site / "assets" / "calculator")
     (site / "assets" / "calculator" / "b.js").write_text("other")
-    for style in (moved / "stylesheets").iterdir():
-        style.rename(site / "assets" / "stylesheets" / style.name)
     name_by_hash(site, texts(site))
     assert folder_of(site) != first
 

@@ -80,6 +80,7 @@ def test_a_failed_build_leaves_the_last_good_site(tmp_path, monkeypatch):
         )
 
     monkeypatch.setattr(make_site, "build_pages", broken)
+    monkeypatch.setattr(make_site, "bundle", lambda assets: None)
     monkeypatch.setattr(make_site, "make_downloads", lambda site: {})
     with pytest.raises(BuildError, match=r"- index\.html: the link 'gone/' leads nowhere"):
         make_site._make_pages()

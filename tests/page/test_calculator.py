@@ -119,7 +119,7 @@ def ask(page: Page, requests: list[str]) -> list[str]:
     """Have the page's Python answer requests, past the page's controls."""
     answers: list[str] = page.evaluate(
         """async (requests) => {
-            const script = document.querySelector('script[src*="calculator/calculator.js"]');
+            const script = document.querySelector('script[src*="calculator/page.js"]');
             const {python} = await import(new URL("runtime.js", script.src).href);
             const runtime = python();
             const answers = [];

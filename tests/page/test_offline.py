@@ -100,7 +100,7 @@ def test_every_page_is_there_with_all_it_shows(kept: tuple[Page, str], path: str
     assert response.status == 200
     page.wait_for_load_state("networkidle")
     expect(page.locator("h1").first).to_be_visible()
-    assert page.evaluate("document.styleSheets.length > 3")
+    assert page.evaluate("document.styleSheets.length === 3")
     for image in page.locator("article img").all():
         assert image.evaluate("(image) => image.decode().then(() => image.naturalWidth)") > 0
     assert not failed

@@ -33,7 +33,7 @@ def run(page: Page, script: str, value: Any = None) -> Any:
     return page.evaluate(
         """async ([script, value]) => {
             const {href} = new URL("runtime.js",
-                document.querySelector('script[src*="calculator/calculator.js"]').src);
+                document.querySelector('script[src*="calculator/page.js"]').src);
             const runtime = (await import(href)).python();
             const work = {
                 ask: async ({requests, door}) => {
@@ -167,7 +167,7 @@ def test_memory_that_breaks_later_is_left_for_a_plain_start(page: Page) -> None:
     failed = page.evaluate(
         """async () => {
             const {href} = new URL("runtime.js",
-                document.querySelector('script[src*="calculator/calculator.js"]').src);
+                document.querySelector('script[src*="calculator/page.js"]').src);
             const runtime = (await import(href)).python();
             return runtime.ask("no JSON").then(() => "", (error) => error.message);
         }"""

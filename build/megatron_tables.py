@@ -11,6 +11,7 @@ from functools import cache
 
 from compared import END, Compared, Row, at, by_error, end, error, exact, rows_of, shape_of
 from table import Cell, Column, Table
+from training_memory import catalog
 from training_memory.rank import rank_at
 from training_memory.run import Run
 from training_memory.step import step
@@ -25,6 +26,7 @@ _COUNTS = (
     "interleave",
     "data",
     "context",
+    "expert",
 )
 _DIGITS = 3
 
@@ -42,6 +44,9 @@ def run_of(row: Row) -> Run:
             "zero": 1 if row["distributed_optimizer"] == "yes" else 0,
             "recompute": row["recompute"],
             "loss": row["loss"],
+            "routing": row["routing"],
+            # A dense model has no experts that GPUs could share.
+            "expert_tensor": row["expert_tensor"] if row["expert"] != "1" else None,
         }
     )
 
@@ -67,6 +72,8 @@ def _kinds() -> Mapping[str, tuple[Compared, ...]]:
             return "Pipeline, interleaved"
         if one.row["pipeline"] != "1":
             return "Pipeline, one forward, one backward"
+        if catalog.get(one.row["model"]).experts:
+            return "One stage, experts"
         return "One stage" if one.row["tensor"] == "1" else "One stage, tensor-parallel"
 
     kinds: dict[str, list[Compared]] = {}
@@ -103,7 +110,10 @@ def summary() -> Table:
     )
 
 
-_WORDS = ("step", "model", "shape", "recompute", "loss", *_COUNTS[3:7], "stage")
+_WORDS = (
+    *("step", "model", "shape", "recompute", "loss", *_COUNTS[3:7], "expert", "expert_tensor"),
+    *("routing", "stage"),
+)
 
 
 def steps() -> Table:

@@ -71,6 +71,7 @@ RUN_HELP = {
     "layers_per_stage": ("LIST", "each stage's layers, such as 8,8,8,7"),
     "expert": ("N", "GPUs that share out the experts: expert parallelism"),
     "expert_tensor": ("N", "GPUs that share each expert"),
+    "routing": ("NAME", f"how tokens choose experts: {', '.join(layout.Routing)}"),
     "sharding": ("NAME", f"whose data parallelism, not of paper: {', '.join(Way)}"),
     "replicate": ("N", "FSDP2: copies of the sharded model (hybrid sharding)"),
     "reshard_after_forward": ("", "FSDP2: weights are freed until the backward pass"),

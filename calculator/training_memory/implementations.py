@@ -77,8 +77,7 @@ _HAS: Mapping[str, Mapping[str, object]] = {
     "phi3": {**_MODERN, **_NO_BIAS, "qk_norm": "none"},
     "plain-llama": {**_MODERN, **_NO_BIAS, "qk_norm": "none"},
     "megatron-gpt": {
-        **_MODERN,
-        "qk_norm": "none",
+        **{key: value for key, value in _MODERN.items() if key != "experts"},
         "activation": "silu",
         "output_bias": False,
         "mlp_bias": False,
@@ -139,5 +138,7 @@ def _misfits(model: Model, family: str) -> Iterator[tuple[str, str]]:
             yield "experts", "0 in this family"
         if model.experts and model.dense_layers:
             yield "dense_layers", "0"
-        if model.qk_norm not in ("none", "head"):
-            yield "qk_norm", "none or head"
+    if family in ("llama", "megatron-gpt") and model.qk_norm not in ("none", "head"):
+        yield "qk_norm", "none or head"
+    if family == "megatron-gpt" and model.dense_layers:
+        yield "dense_layers", "0"

@@ -30,6 +30,13 @@ class Exchange(StrEnum):
     ULYSSES = "ulysses"
 
 
+class Routing(StrEnum):
+    """How many tokens reach a GPU's experts: as many as any other's, or as many as ever can."""
+
+    BALANCED = "balanced"
+    WORST = "worst"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """How one training run is spread over GPUs.
@@ -41,7 +48,7 @@ class Layout:
     model on each and ``layers_per_stage`` layers where they are not spread evenly. Of ``expert``
     GPUs each holds its own experts, of which ``expert_tensor`` GPUs share every one, usually as
     many as share the layers; both are among a stage's GPUs, whatever these share of the other
-    layers.
+    layers. ``routing``: how evenly tokens choose their experts.
     """
 
     data: int = 1
@@ -56,6 +63,7 @@ class Layout:
     layers_per_stage: tuple[int, ...] | None = None
     expert: int = 1
     expert_tensor: int = 1
+    routing: Routing = Routing.BALANCED
 
     @property
     def gpus(self) -> int:
@@ -109,6 +117,7 @@ USUAL: Mapping[str, object] = {
     "layers_per_stage": None,
     "expert": 1,
     "expert_tensor": None,
+    "routing": "balanced",
 }
 
 
@@ -134,6 +143,7 @@ def read(reading: Reading) -> Layout:
         layers_per_stage=reading.switch("layers_per_stage", _layers, None),
         expert=reading.field("expert", degree, 1),
         expert_tensor=reading.switch("expert_tensor", degree, tensor),
+        routing=reading.field("routing", a_choice(Routing), Routing.BALANCED),
     )
 
 
@@ -248,10 +258,15 @@ def _of_parts(layout: Layout, model: Model) -> Iterator[InputError]:
 
 def _of_experts(layout: Layout, model: Model) -> Iterator[InputError]:
     if not model.experts:
-        for name, usual in (("expert", 1), ("expert_tensor", layout.tensor)):
-            degree = getattr(layout, name)
-            if degree != usual:
-                yield InputError(name, degree, f"{model.name} has no experts; leave it out")
+        for name, usual in (
+            ("expert", 1),
+            ("expert_tensor", layout.tensor),
+            ("routing", Routing.BALANCED),
+        ):
+            value = getattr(layout, name)
+            if value != usual:
+                allowed = f"{model.name} has no experts; leave it out"
+                yield InputError(name, value if isinstance(value, int) else str(value), allowed)
         return
     if model.experts % layout.expert:
         allowed = (

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from .categories import Category
 from .implementations import BY_STAGES, Implementation
+from .layout import Routing
 from .recorded_step import paged_bytes
 from .run import Run
 from .units import show_bytes
@@ -49,6 +50,16 @@ def _megatron(run: Run) -> Iterator[str]:
         f"An attention mask ({show_bytes(mask)}), which Megatron's loader makes unless it is told "
         "--no-create-attention-mask-in-dataloader."
     )
+    if run.model.experts:
+        if run.layout.routing is Routing.BALANCED:
+            yield (
+                "Uneven routing: every expert is taken to get as many tokens as the next; with "
+                "--routing worst this GPU's get all that can come."
+            )
+        yield (
+            "Other ways to run experts than all-to-all with grouped products and fused "
+            "permutation, the router in fp32 with a balancing loss."
+        )
     yield "Buffers of communication that is overlapped with products (--tp-comm-overlap)."
 
 

@@ -199,6 +199,11 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
         yield from tuning.idle(reading)
     else:
         yield from tuning.refused(run.tuning, run.recipe, run.model, str(run.implementation))
+    if run.layout.routing is layout.Routing.WORST and (
+        run.implementation is not Implementation.MEGATRON
+    ):
+        allowed = "balanced: only Megatron's exchange of tokens between experts is followed"
+        yield InputError("routing", str(run.layout.routing), allowed)
     if run.implementation is Implementation.PAPER:
         if run.layout.context_exchange is not layout.Exchange.RING:
             allowed = "the textbook counts what is kept, however it is exchanged; leave it out"

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from . import transformer_engine as engine
+from . import transformer_engine_experts as experts
 from .backend import Tensor, fake_mode, nn, torch
 from .megatron_case import MegatronCase
 from .modules import Modules
@@ -56,9 +57,8 @@ def _pretend_runtime() -> None:
 
 
 _pretend_runtime()
-# torch.compile traces what a jit_fuser decorates; here the fused functions are replaced.
-jit: Any = import_module("megatron.core.jit")
-jit.jit_fuser = lambda function: function
+# It traces what Megatron's jit_fuser decorates; here the fused functions are replaced.
+torch.compile = lambda function=None, **_: function
 
 core: Any = import_module("megatron.core")
 parallel_state: Any = import_module("megatron.core.parallel_state")
@@ -67,6 +67,8 @@ gelu_fusion: Any = import_module("megatron.core.fusions.fused_bias_gelu")
 schedules: Any = import_module("megatron.core.pipeline_parallel.schedules")
 layers: Any = import_module("megatron.core.tensor_parallel.layers")
 random: Any = import_module("megatron.core.tensor_parallel.random")
+moe: Any = import_module("megatron.core.transformer.moe.moe_utils")
+dispatching: Any = import_module("megatron.core.transformer.moe.token_dispatcher")
 rope: Any = import_module("megatron.core.models.common.embeddings.rope_utils")
 language: Any = import_module("megatron.core.models.common.language_module.language_module")
 
@@ -85,6 +87,13 @@ def _same_everywhere(found: list[Any], mine: Any, group: Any = None) -> None:
     found[:] = [mine] * len(found)
 
 
+def _read_back(self: Any, point: str, counts: Any = None) -> Any:
+    if point != self.cuda_dtoh_point or self.drop_and_pad:
+        return counts
+    self.routing.read_back(self, self.hidden_shape[0] * self.hidden_shape[1])
+    return experts.Known()
+
+
 def _patch() -> None:
     # One kernel each, once torch.compile has fused them.
     fusions.swiglu, fusions.swiglu_back = _half, _one_kernel
@@ -95,6 +104,21 @@ def _patch() -> None:
     # Transformer Engine's parts.
     rope.fused_apply_rotary_pos_emb = engine.fused_rope
     language.te_parallel_cross_entropy = engine.cross_entropy
+    moe.HAVE_TE, moe.te_general_gemm = True, experts.general_gemm
+    moe.fused_permute = NotImplemented  # asked whether it is there
+    for name in (
+        "fused_permute_with_probs",
+        "fused_unpermute",
+        "fused_sort_chunks_by_index",
+        "fused_sort_chunks_by_index_with_probs",
+    ):
+        setattr(moe, name, getattr(experts, name))
+    fusions.weighted_swiglu = lambda inner, weights: _half(inner)
+    fusions.weighted_swiglu_back = lambda gradient, inner, weights: (
+        torch.empty_like(inner),
+        torch.empty_like(weights),
+    )
+    dispatching.MoEAlltoAllTokenDispatcher._maybe_dtoh_and_synchronize = _read_back
     layers.HAVE_TE, layers.get_dummy_wgrad = True, engine.get_dummy_wgrad
     # Apex's kernel, which adds a product to the main gradient in place.
     layers.fused_weight_gradient_mlp_cuda = SimpleNamespace(
@@ -146,6 +170,8 @@ def _group_of(case: MegatronCase) -> Iterator[None]:
         pipeline_model_parallel_size=case.pipeline,
         virtual_pipeline_model_parallel_size=case.interleave if case.interleave > 1 else None,
         context_parallel_size=case.context,
+        expert_model_parallel_size=case.expert,
+        expert_tensor_parallel_size=case.expert_tensor,
         create_gloo_process_groups=False,
     )
     try:
@@ -153,6 +179,8 @@ def _group_of(case: MegatronCase) -> Iterator[None]:
     finally:
         parallel_state.destroy_model_parallel()
         parallel_state.destroy_global_memory_buffer()
+        moe.get_moe_layer_wise_logging_tracker().clear()
+        moe.MoEAuxLossAutoScaler.main_loss_backward_scale = None
         torch.distributed.destroy_process_group()
         engine.forget()
 
@@ -197,11 +225,34 @@ def _config(case: MegatronCase) -> Any:
         cross_entropy_fusion_impl="te",
         deallocate_pipeline_outputs=True,
         batch_p2p_comm=True,
+        qk_layernorm=str(model.qk_norm) == "head",
         **options,
+        **(_of_experts(case) if model.experts else {}),
     )
 
 
-def _spec() -> Any:
+def _of_experts(case: MegatronCase) -> dict[str, Any]:
+    model = case.built
+    shared = model.shared_expert_ffn if model.shared_experts else None
+    return {
+        "num_moe_experts": model.experts,
+        "moe_router_topk": model.experts_per_token,
+        "moe_ffn_hidden_size": model.expert_ffn,
+        "moe_shared_expert_intermediate_size": shared,
+        "moe_shared_expert_gate": model.shared_expert_gate,
+        "moe_layer_freq": [int(layer >= model.dense_layers) for layer in range(model.layers)],
+        "moe_router_dtype": "fp32",
+        "moe_router_load_balancing_type": "aux_loss",
+        "moe_aux_loss_coeff": 1e-2,
+        "moe_grouped_gemm": True,
+        "moe_permute_fusion": True,
+        "moe_token_dispatcher_type": "alltoall",
+        "expert_model_parallel_size": case.expert,
+        "expert_tensor_parallel_size": case.expert_tensor,
+    }
+
+
+def _spec(case: MegatronCase) -> Any:
     block = import_module("megatron.core.transformer.transformer_block")
     layer = import_module("megatron.core.transformer.transformer_layer")
     attention = import_module("megatron.core.transformer.attention")
@@ -209,6 +260,15 @@ def _spec() -> Any:
     module = import_module("megatron.core.transformer.spec_utils").ModuleSpec
     mask = import_module("megatron.core.transformer.enums").AttnMaskType
     add = import_module("megatron.core.fusions.fused_bias_dropout").get_bias_dropout_add
+    normed = str(case.built.qk_norm) == "head"
+    identity = import_module("megatron.core.transformer.identity_op").IdentityOp
+    plain = module(
+        module=mlp.MLP,
+        submodules=mlp.MLPSubmodules(
+            linear_fc1=engine.LayerNormColumnParallelLinear,
+            linear_fc2=engine.RowParallelLinear,
+        ),
+    )
     one = module(
         module=layer.TransformerLayer,
         submodules=layer.TransformerLayerSubmodules(
@@ -219,26 +279,48 @@ def _spec() -> Any:
                     linear_qkv=engine.LayerNormColumnParallelLinear,
                     core_attention=engine.DotProductAttention,
                     linear_proj=engine.RowParallelLinear,
+                    q_layernorm=engine.Norm if normed else identity,
+                    k_layernorm=engine.Norm if normed else identity,
                 ),
             ),
             self_attn_bda=add,
-            mlp=module(
-                module=mlp.MLP,
-                submodules=mlp.MLPSubmodules(
-                    linear_fc1=engine.LayerNormColumnParallelLinear,
-                    linear_fc2=engine.RowParallelLinear,
-                ),
-            ),
+            pre_mlp_layernorm=engine.Norm if case.built.experts else identity,
+            mlp=_mixture(module, mlp) if case.built.experts else plain,
             mlp_bda=add,
         ),
     )
     return one, block, engine.Norm
 
 
+def _mixture(module: Any, mlp: Any) -> Any:
+    kind = import_module("megatron.core.transformer.moe.moe_layer")
+    grouped = import_module("megatron.core.transformer.moe.experts").TEGroupedMLP
+    shared = import_module("megatron.core.transformer.moe.shared_experts").SharedExpertMLP
+    return module(
+        module=kind.MoELayer,
+        submodules=kind.MoESubmodules(
+            experts=module(
+                module=grouped,
+                submodules=mlp.MLPSubmodules(
+                    linear_fc1=experts.ColumnParallelGroupedLinear,
+                    linear_fc2=experts.RowParallelGroupedLinear,
+                ),
+            ),
+            shared_experts=module(
+                module=shared,
+                submodules=mlp.MLPSubmodules(
+                    linear_fc1=experts.ColumnParallelLinear,
+                    linear_fc2=engine.RowParallelLinear,
+                ),
+            ),
+        ),
+    )
+
+
 def _chunk(case: MegatronCase, config: Any, number: int) -> Any:
     """The part of the model that this GPU holds, or one of its parts where they interleave."""
     model = case.built
-    layer_spec, block, norm = _spec()
+    layer_spec, block, norm = _spec(case)
     v = case.interleave
     first = case.stage == 0 and number == 0
     last = case.stage == case.pipeline - 1 and number == v - 1
@@ -278,6 +360,16 @@ def trace(case: MegatronCase, *, log: Log | None = None) -> MegatronTrace:
         config = _config(case)
         with torch.device("cuda"):
             chunks = [_chunk(case, config, number) for number in range(case.interleave)]
+        for chunk in chunks:
+            for one in chunk.modules():
+                if hasattr(one, "token_dispatcher"):
+                    one.token_dispatcher.routing = experts.Routing(
+                        kind=case.routing,
+                        chosen=case.built.experts_per_token,
+                        here=case.built.experts // case.expert,
+                        groups=case.expert,
+                        shares=case.expert_tensor,
+                    )
         wrapped, optimizer = _wrapped(case, config, chunks)
         modules = Modules.of(
             (f"chunk{number}.{name}" if case.interleave > 1 else name, module)
@@ -412,6 +504,7 @@ def _hold(
         if hasattr(model.module, "rotary_pos_emb"):
             # The angles are worked out once and kept.
             tracker.hold((_angles(case, model.module),), Category.BUFFERS)
+        tracker.hold(_of_the_last_routing(model.module), Category.BUFFERS)
     for one in getattr(optimizer, "chained_optimizers", [optimizer]):
         moments = one.optimizer.state.values()
         tracker.hold((m for state in moments for m in state.values()), Category.OPTIMIZER)
@@ -422,6 +515,34 @@ def _hold(
     memory = parallel_state.get_global_memory_buffer()
     tracker.hold(memory.buffer.values(), Category.BACKWARD)
     return {kind: size for kind, size in tracker.by_category.items() if size}
+
+
+def _of_the_last_routing(model: Any) -> Iterator[Tensor | None]:
+    """What each layer's dispatcher holds until its next forward pass, and the balancing loss's."""
+    for module in model.modules():
+        if hasattr(module, "token_dispatcher"):
+            one = module.token_dispatcher
+            yield from (one.probs, one.routing_map, one.reversed_local_input_permutation_mapping)
+            yield from (one.sort_input_by_local_experts, one.restore_output_by_local_experts)
+            yield getattr(one, "num_global_tokens_per_local_expert", None)
+            yield from _leaves(one.probs)
+    for found in moe.get_moe_layer_wise_logging_tracker().values():
+        yield found["values"]
+    yield moe.MoEAuxLossAutoScaler.main_loss_backward_scale
+
+
+def _leaves(tensor: Tensor) -> Iterator[Tensor | None]:
+    """What the graph of a tensor that is held holds: the inputs it began with, their gradients."""
+    todo, seen = [tensor.grad_fn], set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        todo += (following for following, _ in node.next_functions)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and not isinstance(leaf, nn.Parameter):
+            yield from (leaf, leaf.grad)
 
 
 def _angles(case: MegatronCase, model: Any) -> Tensor:

@@ -31,6 +31,9 @@ class MegatronCase:
     stage: int = 0
     data: int = 1
     context: int = 1
+    expert: int = 1
+    expert_tensor: int = 1
+    routing: str = "balanced"
     distributed_optimizer: bool = False
 
     @property
@@ -74,7 +77,93 @@ class MegatronCase:
 
 
 def cases() -> Iterator[MegatronCase]:
-    """Every step of the table: each way of splitting with each of recomputing, and sizes apart."""
+    """Every step of the table."""
+    yield from _dense()
+    yield from _mixtures()
+
+
+def _mixtures() -> Iterator[MegatronCase]:
+    """Mixtures of experts: each way of sharing them out with each of recomputing; pipelines."""
+    for recompute in RECOMPUTES:
+        for expert, tensor, expert_tensor, routing in (
+            (1, 1, 1, "balanced"),
+            (8, 1, 1, "balanced"),
+            (8, 1, 1, "worst"),
+            (4, 2, 1, "balanced"),
+            (4, 2, 2, "worst"),
+        ):
+            yield MegatronCase(
+                model="mixtral-8x7b",
+                shape=(("layers", 5),),
+                sequence=4096,
+                micro_batches=2,
+                recompute=recompute,
+                loss="fused" if expert == 8 else "full",
+                tensor=tensor,
+                sequence_parallel=tensor > 1,
+                data=8 // tensor,
+                expert=expert,
+                expert_tensor=expert_tensor,
+                routing=routing,
+                distributed_optimizer=expert > 1,
+            )
+    for recompute in ("none", "full"):
+        for stage in range(2):
+            yield MegatronCase(
+                model="qwen3-30b-a3b",
+                shape=(("layers", 8),),
+                sequence=4096,
+                micro_batches=4,
+                recompute=recompute,
+                loss="fused",
+                pipeline=2,
+                stage=stage,
+                data=8,
+                expert=8,
+                distributed_optimizer=True,
+            )
+    for stage in range(4):
+        yield MegatronCase(
+            model="mixtral-8x7b",
+            shape=(("layers", 8),),
+            sequence=2048,
+            micro_batches=8,
+            recompute="full" if stage in (1, 3) else "none",
+            pipeline=4,
+            stage=stage,
+            data=4,
+            expert=4,
+            routing="worst",
+            distributed_optimizer=True,
+        )
+    for stage in range(2):
+        yield MegatronCase(
+            model="mixtral-8x7b",
+            shape=(("layers", 8),),
+            sequence=2048,
+            micro_batches=4,
+            loss="fused",
+            pipeline=2,
+            interleave=2,
+            stage=stage,
+            data=4,
+            expert=4,
+            distributed_optimizer=True,
+        )
+    yield MegatronCase(
+        model="qwen1.5-moe-a2.7b",
+        sequence=2048,
+        micro_batch=2,
+        tensor=2,
+        sequence_parallel=True,
+        data=2,
+        expert=4,
+        distributed_optimizer=True,
+    )
+
+
+def _dense() -> Iterator[MegatronCase]:
+    """Dense models: each way of splitting with each of recomputing, and sizes apart."""
     for recompute in RECOMPUTES:
         for tensor, parallel in ((1, False), (2, False), (2, True), (8, True)):
             for loss in LOSSES:
@@ -135,6 +224,17 @@ def cases() -> Iterator[MegatronCase]:
             micro_batch=4,
             tensor=tensor,
             data=4,
+            distributed_optimizer=True,
+        )
+    for tensor in (1, 2):
+        yield MegatronCase(
+            model="qwen3-0.6b",
+            sequence=2048,
+            micro_batch=2,
+            loss="fused",
+            tensor=tensor,
+            sequence_parallel=tensor > 1,
+            data=2,
             distributed_optimizer=True,
         )
     yield MegatronCase(

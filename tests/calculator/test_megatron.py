@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import lcm
+
 import pytest
 
 from traced import rows_of
@@ -9,8 +11,9 @@ from training_memory.categories import Category
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
 from training_memory.events import Phase, expand
-from training_memory.megatron.buffers import part_weights
+from training_memory.megatron.buffers import buffer, part_weights
 from training_memory.megatron.held import held_rows
+from training_memory.megatron.shape import values
 from training_memory.megatron.split import by_cost
 from training_memory.rank import rank_at, ranks
 from training_memory.run import Run
@@ -41,12 +44,15 @@ def run_of(row) -> Run:
                     "interleave",
                     "data",
                     "context",
+                    "expert",
                 )
             },
             "sequence_parallel": row["sequence_parallel"] == "yes",
             "zero": int(row["distributed_optimizer"] == "yes"),
             "recompute": row["recompute"],
             "loss": row["loss"],
+            "routing": row["routing"],
+            "expert_tensor": int(row["expert_tensor"]) if row["expert"] != "1" else None,
         }
     )
 
@@ -76,8 +82,8 @@ def test_a_stage_holds_what_megatron_holds(row):
 def test_a_stage_keeps_between_steps_what_megatron_keeps(row):
     run = run_of(row)
     rank = rank_at(run, int(row["stage"]))
-    weights = [one for part in range(rank.parts) for one in part_weights(run, rank, part)]
-    assert sum(weight.numel for weight in weights) == int(row["parameters"])
+    blocks = [one for part in range(rank.parts) for one in part_weights(run, rank, part)]
+    assert sum(block.parameters for block in blocks) == int(row["parameters"])
     # The counter of a step's tokens is made by the step.
     rows = [one for one in held_rows(run, rank) if one.name != "token counter"]
     assert sum(one.bytes for one in rows) == int(row["persistent_bytes"])
@@ -234,12 +240,97 @@ def test_megatron_bridges_count_of_parameters_is_ours_with_norms_divided():
         ({"pipeline": 3}, "pipeline"),
         ({"pipeline": 2, "interleave": 2, "micro_batches": 3}, "micro_batches"),
         ({"model": "gemma-2-2b"}, "implementation"),
+        ({"model": "mixtral-8x7b", "tensor": 2}, "sequence_parallel"),
+        ({"model": "mixtral-8x7b", "data": 3, "expert_tensor": 3}, "expert_tensor"),
+        ({"model": "mixtral-8x7b", "data": 16, "expert": 16}, "expert"),
+        ({"model": "mixtral-8x7b", "implementation": "nanotron"}, "implementation"),
+        (
+            {"model": "mixtral-8x7b", "implementation": "paper", "routing": "worst"},
+            "routing",
+        ),
+        ({"routing": "worst"}, "routing"),
+        ({"model": "deepseek-v3"}, "implementation"),
     ],
 )
 def test_what_megatron_has_not_is_refused_by_name(fields, named):
     with pytest.raises(InputErrors) as caught:
         Run.from_json({"model": "llama-3-8b", "implementation": "megatron", **fields})
     assert named in {error.field for error in caught.value.errors}
+
+
+MIXTRAL = {
+    "implementation": "megatron",
+    "model": "mixtral-8x7b",
+    "gpu": None,
+    "data": 8,
+    "expert": 8,
+    "zero": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "times"),
+    [
+        # With one expert on a GPU every token can choose it, of two that each may choose; with four
+        # of the eight, both of its choices. With all, there is nothing to be unlucky with.
+        ({"expert": 8}, 8 / 2),
+        ({"expert": 2}, 2),
+        ({"expert": 1}, 1),
+    ],
+)
+def test_at_worst_every_token_that_can_comes_to_a_gpu(fields, times):
+    come = [
+        values(Run.from_json({**MIXTRAL, **fields, "routing": routing}))["D"]
+        for routing in ("balanced", "worst")
+    ]
+    assert come[0] == 4096 * 2
+    assert come[1] == come[0] * times
+
+
+def test_the_worst_routing_needs_more_and_says_so():
+    even, worst = (
+        estimate(Run.from_json({**MIXTRAL, "routing": routing}))
+        for routing in ("balanced", "worst")
+    )
+    assert worst.worst.peak_bytes > even.worst.peak_bytes
+    assert any("Uneven routing" in said for said in even.omitted)
+    assert not any("Uneven routing" in said for said in worst.omitted)
+
+
+@pytest.mark.parametrize("shared_out", [True, False])
+@pytest.mark.parametrize("replicas", [1, 2, 3, 8, 64])
+def test_a_buffers_pieces_are_those_of_each_parameter_laid_down(replicas, shared_out):
+    run = Run.from_json({**MIXTRAL, "shape": {"layers": 3, "hidden": 128, "vocabulary": 500}})
+    blocks = part_weights(run, rank_at(run, 0))
+    found = buffer(blocks, replicas=replicas, shared_out=shared_out)
+    # Every parameter by itself, the last first (Megatron-Core's _ParamAndGradBuffer).
+    weights = [
+        weight
+        for block in blocks
+        for _ in range(block.times)
+        for count, weight in block.weights
+        for _ in range(count)
+    ]
+    end, pieces = 0, []
+    for weight in reversed(weights):
+        begin = -(-end // 64) * 64 if shared_out else end
+        end = begin + weight.numel
+        if (piece := min(end, found.share) - begin) > 0:
+            pieces.append(piece)
+    assert found.numel - end in range(lcm(128, replicas) if shared_out else 1)
+    assert sorted(n for times, n in found.pieces() for _ in range(times)) == sorted(pieces)
+
+
+def test_a_stage_of_many_layers_is_worked_out_like_one_of_few():
+    run = Run.from_json({**MIXTRAL, "shape": {"layers": 100_000}})
+    rank = rank_at(run, 0)
+    assert len(part_weights(run, rank)) == 3
+    # What a layer adds, it adds each time.
+    sizes = [
+        estimate(Run.from_json({**MIXTRAL, "shape": {"layers": n}, "zero": 0})).worst.peak_bytes
+        for n in (99_998, 99_999, 100_000)
+    ]
+    assert sizes[2] - sizes[1] == pytest.approx(sizes[1] - sizes[0], abs=2048)
 
 
 @pytest.mark.parametrize(

@@ -368,6 +368,24 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         set(),
     ),
     (
+        "megatron-experts.sh",
+        "megatron",
+        {
+            "sequence": 4096,
+            "micro_batch": 1,
+            "micro_batches": 4,
+            "pipeline": 1,
+            "data": 4,
+            "zero": 1,
+            "tensor": 2,
+            "sequence_parallel": True,
+            "expert": 4,
+            "expert_tensor": 1,
+            "recipe": "mixed-adam-fp32-grad",
+        },
+        {"moe_expert_capacity_factor"},
+    ),
+    (
         "megatron.yaml",
         "megatron",
         {
@@ -621,6 +639,39 @@ def test_megatrons_shapes_are_those_of_its_models():
     # Llama 3 8B's parameters, and 256 more entries of the vocabulary in both of its matrices, for
     # Megatron makes it a multiple of 128 on each of the four GPUs.
     assert llama.parameters.total == catalog.get("llama-3-8b").parameters.total + 2 * 256 * 4096
+
+
+def test_megatrons_experts_are_those_of_their_model():
+    model = read("megatron-experts.sh").model
+    assert model is not None
+    # The arguments are Qwen1.5-MoE's; its vocabulary goes up to a multiple of 128 on both GPUs.
+    theirs = catalog.get("qwen1.5-moe-a2.7b").parameters.total
+    assert model.parameters.total == theirs + 2 * 128 * 2048
+
+
+@pytest.mark.parametrize(
+    ("pattern", "dense"),
+    [
+        ("1", 0),
+        ("([0]*3+[1]*58)", 3),
+        ("([0]*1+[1]*3)*1", 1),
+        ("[0,1,1]", 1),
+        ("([1]*1+[0]*1)*4", None),
+        ("2", None),
+        ("[1]*x", None),
+    ],
+)
+def test_which_of_megatrons_layers_have_experts(pattern, dense):
+    text = (
+        "--num-layers 61 --hidden-size 64 --vocab-size 8 --num-attention-heads 2 --num-experts 4 "
+        f"--swiglu --moe-router-topk 1 --moe-layer-freq '{pattern}' --micro-batch-size 1 "
+        "--seq-length 8"
+    )
+    resolved = read_files([("run.sh", f"python pretrain_gpt.py {text}\n")], {})
+    assert resolved.model is not None
+    assert resolved.model.dense_layers == (dense or 0)
+    lost = {finding.key for finding in resolved.report.of(Standing.LOST)}
+    assert ("moe_layer_freq" in lost) is (dense is None)
 
 
 def test_degrees_said_beside_the_files_decide_the_micro_batches():

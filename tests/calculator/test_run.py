@@ -62,6 +62,7 @@ def refused(**request: object) -> InputErrors:
         ("layers_per_stage", {}, "each stage's layers", None),
         ("expert", 0, "whole number", None),
         ("expert_tensor", 0, "whole number", None),
+        ("routing", "wurst", "balanced, worst", "worst"),
         ("gpu", "80g", "80gb", "80gb"),
         ("name", " ", "some text on one line", None),
         ("family", "lama", "allowed: gpt, gpt-neox, llama", "llama"),

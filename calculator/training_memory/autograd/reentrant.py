@@ -25,6 +25,10 @@ def run_twice(tape: Tape, region: Callable[..., Tensor], *arguments: Tensor) -> 
 
     def backward(tape: Tape, grads: Grads) -> Sequence[Tensor | None]:
         inputs = [as_input(argument) for argument in kept]
+        for one in inputs:
+            # Whoever goes on holding the graph holds what it began with.
+            assert isinstance(one.edge, Argument)
+            one.edge.variable = one.detached()
         # The node's own hold on them lasts as long as its backward pass, that is, this function.
         held, kept[:] = list(kept), []
         before, tape.gradients_on = tape.gradients_on, True

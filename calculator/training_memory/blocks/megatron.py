@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from ..autograd import operations as op
 from ..autograd.backward import BackwardPass
+from ..autograd.memory import WORKING
 from ..autograd.operations import context
 from ..autograd.operations import transformer_engine as te
 from ..autograd.operations.common import MASKED, TARGETS
 from ..autograd.reentrant import run_twice
 from ..autograd.tape import Tape, as_input
-from ..autograd.tensors import Grads, Tensor
+from ..autograd.tensors import Argument, Grads, Tensor
 from ..autograd.weights import Weights
 from ..categories import Category
 from ..formula import Formula, as_formula, product, symbol, total
 from ..records import dataclass
+from .megatron_experts import Dispatcher, ExpertStructure, mixture
 from .sizes import (
     HEAD_ROWS,
+    KEY_HEAD_ROWS,
     KEYS,
     LOGITS,
     OWN_ROWS,
@@ -43,8 +46,10 @@ class StageStructure:
     products (sequence parallelism). ``context`` is how GPUs that share a sequence exchange what
     attention reads ("ring", "all-gather", "ulysses"), or "none". ``first`` and ``last``: the stage
     has the embedding, the head. ``grouped``: several query heads share a key
-    head. ``recompute`` is "none", "selective" (the attention core) or "full"; ``loss`` "full" or
-    "fused". ``style`` is whose code it is: "megatron" or "nanotron".
+    head; ``normed``: each head's queries and keys are normalised. ``experts``: what the layers have
+    for a feed-forward layer, if a mixture. ``recompute`` is "none", "selective" (the attention
+    core) or "full"; ``loss`` "full" or "fused". ``style`` is whose code it is: "megatron" or
+    "nanotron".
     """
 
     split: bool
@@ -59,6 +64,8 @@ class StageStructure:
     loss: str
     context: str = "none"
     style: str = "megatron"
+    normed: bool = False
+    experts: ExpertStructure | None = None
 
     @property
     def own_tokens(self) -> Formula:
@@ -80,12 +87,20 @@ class Stage:
         self.layers = [Weights("bf16") for _ in range(layers)]
         #: What the stage before sent, whose gradient goes back to it.
         self.received: Tensor | None = None
+        #: What each layer's dispatcher holds, from before the first forward pass on.
+        self.dispatchers: dict[Weights, Dispatcher] = {}
         self.gathered = TOKENS if structure.shares_tokens else None
         self.scattered = OWN_TOKENS if structure.shares_tokens else None
 
     def forward(self, tape: Tape) -> Tensor:
         """The loss of a last stage, or else what the next stage is sent."""
         structure = self.structure
+        if structure.experts:
+            for index, weights in enumerate(self.layers):
+                tape.mark("before", "layer", index)
+                sent = index == 0 and not structure.first
+                own = structure.own_tokens
+                self.dispatchers[weights] = Dispatcher(tape, structure.experts, own, sent=sent)
         batch = Batch(tape, structure)
         if structure.first:
             tape.mark("forward", "embedding")
@@ -112,6 +127,11 @@ class Stage:
             going.run(output)
         else:
             going.run_from(output.edge, gradient)
+        experts, edge = self.structure.experts, self.received and self.received.edge
+        if experts and experts.again and isinstance(edge, Argument):
+            # What its first layer's graph goes on holding is not given away: autograd copies it.
+            with tape.as_category(WORKING):
+                edge.grad = tape.new("gradient for the stage before", edge.numel, edge.dtype)
 
     # -- before the layers ---------------------------------------------------------------------
 
@@ -150,7 +170,16 @@ class Stage:
 
     def _layer_once(self, tape: Tape, x: Tensor, w: Weights) -> Tensor:
         x = op.add(tape, x, self._attention(tape, x, w), "residual stream")
+        if self.structure.experts:
+            return op.add(tape, x, self._mixture(tape, x, w), "residual stream")
         return op.add(tape, x, self._mlp(tape, x, w), "residual stream")
+
+    def _mixture(self, tape: Tape, x: Tensor, w: Weights) -> Tensor:
+        structure = self.structure
+        assert structure.experts
+        with tape.module("mlp norm"):
+            x = op.rms_norm(tape, x, w("mlp norm", "h"), structure.own_rows)
+        return mixture(tape, x, w, structure.experts, self.dispatchers[w], self.gathered)
 
     def _attention(self, tape: Tape, x: Tensor, w: Weights) -> Tensor:
         structure = self.structure
@@ -170,6 +199,9 @@ class Stage:
             parts = op.split(tape, op.view(tape, joined), (QUERIES, KEYS, KEYS))
             if structure.grouped:
                 parts[0] = te.copied(tape, parts[0], "queries, side by side")
+            if structure.normed:
+                parts[0] = op.rms_norm(tape, parts[0], w("query norm", "e"), HEAD_ROWS)
+                parts[1] = op.rms_norm(tape, parts[1], w("key norm", "e"), KEY_HEAD_ROWS)
             q = te.rope(tape, parts[0], "queries turned")
             k = te.rope(tape, parts[1], "keys turned")
 

@@ -39,12 +39,31 @@ def _of_megatron(run: Run) -> Iterator[InputError]:
     if run.recompute is Recompute.MATMULS:
         allowed = "Megatron knows none, selective (the attention core), full (each layer)"
         yield InputError("recompute", str(run.recompute), allowed)
+    if run.model.experts:
+        yield from _of_experts(run)
     if layout.layers_per_stage is None and layers % layout.pipeline:
         allowed = (
             f"Megatron spreads {layers:,} layers evenly over the stages unless told "
             "otherwise: use a divisor, or give layers_per_stage"
         )
         yield InputError("pipeline", layout.pipeline, allowed)
+
+
+def _of_experts(run: Run) -> Iterator[InputError]:
+    """What Megatron's mixture refuses (core/transformer/moe/moe_layer.py)."""
+    model, layout = run.model, run.layout
+    if layout.tensor > 1 and not layout.sequence_parallel:
+        allowed = "Megatron trains experts with tensor parallelism only with this on: set it true"
+        yield InputError("sequence_parallel", False, allowed)
+    for field, size, over in (
+        ("expert_tensor", model.expert_ffn, layout.expert_tensor),
+        ("tensor", model.shared_expert_ffn, layout.tensor),
+    ):
+        if size % over:
+            allowed = (
+                f"each GPU gets as much of an expert's {size:,} features: a divisor of {size:,}"
+            )
+            yield InputError(field, over, allowed)
 
 
 def _of_nanotron(run: Run) -> Iterator[InputError]:
@@ -64,8 +83,9 @@ def _of_nanotron(run: Run) -> Iterator[InputError]:
     if run.recipe.id != "mixed-adam-fp32-grad":
         allowed = "nanotron's gradients are summed in 32 bits: mixed-adam-fp32-grad"
         yield InputError("recipe", run.recipe.id, allowed)
-    if run.model.qkv_bias:
-        yield InputError("implementation", "nanotron", "a model without biases: a Llama")
+    for field, plain in (("qkv_bias", False), ("experts", 0), ("qk_norm", "none")):
+        if getattr(run.model, field) != plain:
+            yield InputError("implementation", "nanotron", f"a Llama, which has {field} {plain}")
 
 
 def _shares(run: Run) -> Iterator[InputError]:
@@ -78,7 +98,8 @@ def _shares(run: Run) -> Iterator[InputError]:
             f"{model.name} has {model.kv_heads:,}"
         )
         yield InputError("context", layout.context, allowed)
-    for what, size in (("key-value heads", model.kv_heads), ("feed-forward width", model.ffn)):
+    widths = () if model.experts else (("feed-forward width", model.ffn),)
+    for what, size in (("key-value heads", model.kv_heads), *widths):
         if size % tensor:
             allowed = (
                 f"each GPU gets whole {what}, and {model.name} has {size:,}, so use a divisor of "

@@ -1,4 +1,8 @@
-"""The parameters of a stage, and the contiguous buffers in which Megatron keeps and shares them."""
+"""The parameters of a stage, and the contiguous buffers in which Megatron keeps and shares them.
+
+What layers repeat is written once, with how often it is there: a stage of a thousand layers, of a
+hundred experts each, is worked out as quickly as one of two.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from ..layouts import Weight
 from ..rank import Rank
 from ..records import dataclass
 from ..run import Run
-from .shape import padded_vocabulary
+from .shape import padded_vocabulary, width_of
 
 #: Each parameter begins at a multiple of so many numbers in a buffer that is shared out, and the
 #: buffer ends at one of the other (core/distributed/param_and_grad_buffer.py).
@@ -17,43 +21,132 @@ START_MULTIPLE = 64
 END_MULTIPLE = 128
 
 
-def part_weights(run: Run, rank: Rank, part: int = 0) -> tuple[Weight, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Weights in the order in which a module has them, each so many times, and the module too."""
+
+    weights: tuple[tuple[int, Weight], ...]
+    times: int = 1
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers they are."""
+        return self.times * sum(count * weight.numel for count, weight in self.weights)
+
+
+def part_weights(run: Run, rank: Rank, part: int = 0) -> tuple[Block, ...]:
     """A part's parameter tensors on one GPU, in the order in which the modules have them."""
-    model, tensor = run.model, run.layout.tensor
-    hidden = model.hidden
-    rows = padded_vocabulary(run) // tensor
-    queries, keys = model.query_width // tensor, max(model.kv_heads // tensor, 1) * model.head_dim
-    wide = model.ffn // tensor
-    layer = [
-        Weight(name="attention output", shape=(hidden, queries)),
-        Weight(name="attention norm", shape=(hidden,)),
-        Weight(name="query, key and value", shape=(queries + 2 * keys, hidden)),
-    ]
-    if model.qkv_bias:
-        layer.append(Weight(name="query, key and value bias", shape=(queries + 2 * keys,)))
-    layer += [
-        Weight(name="mlp norm", shape=(hidden,)),
-        Weight(name="gate and up", shape=(2 * wide, hidden)),
-        Weight(name="down", shape=(hidden, wide)),
-    ]
-    found = layer * rank.layers_at_once
-    first = rank.stage == 0 and part == 0
+    model = run.model
+    rows = padded_vocabulary(run) // run.layout.tensor
+    first, layers = rank.stage == 0 and part == 0, rank.layers_at_once
+    found = []
     if first:
-        found.insert(0, Weight(name="embedding", shape=(rows, hidden), vocabulary=True))
+        table = Weight(name="embedding", shape=(rows, model.hidden), vocabulary=True)
+        found.append(Block(weights=((1, table),)))
+    found.append(Block(weights=tuple(_layer(run)), times=layers))
     if rank.has_head(part):
-        found.append(Weight(name="final norm", shape=(hidden,)))
+        last = [(1, Weight(name="final norm", shape=(model.hidden,)))]
         if not model.tied or not first:
-            found.append(Weight(name="head", shape=(rows, hidden), vocabulary=True))
+            shape = (rows, model.hidden)
+            last.append((1, Weight(name="head", shape=shape, vocabulary=True)))
+        found.append(Block(weights=tuple(last)))
     return tuple(found)
 
 
-def of_products(weights: Sequence[Weight], *, tied: bool) -> Iterator[Weight]:
+def _layer(run: Run) -> Iterator[tuple[int, Weight]]:
+    model, tensor, hidden = run.model, run.layout.tensor, run.model.hidden
+    queries, keys = model.query_width // tensor, max(model.kv_heads // tensor, 1) * model.head_dim
+
+    def one(name: str, *shape: int) -> tuple[int, Weight]:
+        return 1, Weight(name=name, shape=shape)
+
+    yield one("attention output", hidden, queries)
+    yield one("attention norm", hidden)
+    yield one("query, key and value", queries + 2 * keys, hidden)
+    if model.qkv_bias:
+        yield one("query, key and value bias", queries + 2 * keys)
+    if model.qk_norm != "none":
+        yield one("query norm", model.head_dim)
+        yield one("key norm", model.head_dim)
+    yield one("mlp norm", hidden)
+    if model.experts:
+        yield from _mixture(run)
+    else:
+        yield one("gate and up", 2 * width_of(run), hidden)
+        yield one("down", hidden, width_of(run))
+
+
+def _mixture(run: Run) -> Iterator[tuple[int, Weight]]:
+    model, hidden, wide = run.model, run.model.hidden, width_of(run)
+    here = model.experts // run.layout.expert
+    yield 1, Weight(name="router", shape=(model.experts, hidden))
+    yield here, Weight(name=EXPERTS[0], shape=(2 * wide, hidden))
+    yield here, Weight(name=EXPERTS[1], shape=(hidden, wide))
+    if model.shared_experts:
+        wide = model.shared_expert_ffn // run.layout.tensor
+        if model.shared_expert_gate:
+            yield 1, Weight(name="shared gate", shape=(1, hidden))
+        yield 1, Weight(name="shared gate and up", shape=(2 * wide, hidden))
+        yield 1, Weight(name="shared down", shape=(hidden, wide))
+
+
+#: Each expert's weights, which have replicas of their own where experts are shared out.
+EXPERTS = ("expert's gate and up", "expert's down")
+
+
+def of_experts(blocks: Sequence[Block], *, wanted: bool) -> tuple[Block, ...]:
+    """The experts' weights alone, or all others."""
+    return tuple(
+        Block(weights=weights, times=block.times)
+        for block in blocks
+        if (weights := tuple(o for o in block.weights if (o[1].name in EXPERTS) is wanted))
+    )
+
+
+#: Weights whose gradient comes as a tensor: looked up in, or multiplied by without a main gradient.
+_NOT_ADDED = ("embedding", "router", "shared gate")
+
+
+def of_products(blocks: Sequence[Block], *, tied: bool) -> Iterator[Weight]:
     """The weights whose gradient is added to the main gradient by the product itself."""
+    weights = [weight for block in blocks for _, weight in block.weights]
     has_norm = any(weight.name == "final norm" for weight in weights)
     for weight in weights:
-        # The embedding is looked up in; where it is the head as well, there is a product with it.
-        if len(weight.shape) > 1 and (weight.name != "embedding" or (tied and has_norm)):
+        # Where the embedding is the head as well, there is a product with it.
+        heads = weight.name == "embedding" and tied and has_norm
+        if len(weight.shape) > 1 and (weight.name not in _NOT_ADDED or heads):
             yield weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where weights of ``numel`` numbers begin: ``count`` of them, again in ``times`` layers."""
+
+    begin: int
+    numel: int
+    count: int
+    step: int
+    times: int
+    layer_step: int
+
+    def pieces(self, share: int) -> Iterator[tuple[int, int]]:
+        """How many of how many numbers lie before ``share``, whole and cut."""
+        last = self.begin + (self.count - 1) * self.step + self.numel
+        layers = _fitting(share - last, self.layer_step, self.times)
+        whole = layers * self.count
+        if layers < self.times:
+            begin = self.begin + layers * self.layer_step
+            more = _fitting(share - begin - self.numel, self.step, self.count)
+            whole += more
+            cut = share - begin - more * self.step
+            if more < self.count and cut > 0:
+                yield 1, min(cut, self.numel)
+        if whole:
+            yield whole, self.numel
+
+
+def _fitting(room: int, step: int, most: int) -> int:
+    return min(most, room // step + 1) if room >= 0 else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,29 +154,44 @@ class Buffer:
     """Parameters side by side: how many numbers with what fills the gaps, and where each lies.
 
     With the distributed optimizer every GPU that holds the same parameters updates ``share`` of
-    them; ``places`` are (begin, end).
+    them.
     """
 
     numel: int
     share: int
-    places: tuple[tuple[int, int], ...]
+    places: tuple[Place, ...]
 
-    def pieces(self) -> Iterator[int]:
-        """The numbers of each parameter, or part of one, that the first GPU updates."""
-        for begin, end in self.places:
-            if piece := max(0, min(end, self.share) - begin):
-                yield piece
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """How often how many numbers: each parameter, or part, that the first GPU updates."""
+        for place in self.places:
+            yield from place.pieces(self.share)
 
 
-def buffer(weights: tuple[Weight, ...], *, replicas: int, shared_out: bool) -> Buffer:
+def buffer(blocks: Sequence[Block], *, replicas: int, shared_out: bool) -> Buffer:
     """The buffer of these parameters, the last of them first (``_ParamAndGradBuffer``)."""
-    begin, places = 0, []
-    for weight in reversed(weights):
-        if shared_out:
-            begin = _up(begin, START_MULTIPLE)
-        places.append((begin, begin + weight.numel))
-        begin += weight.numel
-    numel = _up(begin, lcm(replicas, END_MULTIPLE)) if shared_out else begin
+    multiple = START_MULTIPLE if shared_out else 1
+    end, places = 0, []
+    for block in reversed(blocks):
+        base = end = _up(end, multiple)
+        laid = []
+        for count, weight in reversed(block.weights):
+            begin, step = _up(end, multiple), _up(weight.numel, multiple)
+            laid.append((begin, weight.numel, count, step))
+            end = begin + (count - 1) * step + weight.numel
+        layer_step = _up(end, multiple) - base
+        end += (block.times - 1) * layer_step
+        places += [
+            Place(
+                begin=begin,
+                numel=numel,
+                count=count,
+                step=step,
+                times=block.times,
+                layer_step=layer_step,
+            )
+            for begin, numel, count, step in laid
+        ]
+    numel = _up(end, lcm(replicas, END_MULTIPLE)) if shared_out else end
     return Buffer(
         numel=numel, share=numel // replicas if shared_out else numel, places=tuple(places)
     )

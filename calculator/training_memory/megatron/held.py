@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from ..blocks.ledger import Recompute
 from ..categories import Category
 from ..held import Held
 from ..implementations import Implementation
 from ..layouts import rounded
 from ..rank import Rank
 from ..run import Run
-from .buffers import buffer, of_products, part_weights
+from .buffers import Block, Buffer, buffer, of_experts, of_products, part_weights
 from .shape import values
 
 FP32_BYTES = 4
 BF16_BYTES = 2
+INT64_BYTES = 8
 
 
 def held_rows(run: Run, rank: Rank) -> tuple[Held, ...]:
@@ -29,21 +31,23 @@ _Row = tuple[str, Category, int, str]
 def _rows(run: Run, rank: Rank) -> Iterator[_Row]:
     parts = [part_weights(run, rank, part) for part in range(rank.parts)]
     shared_out = run.layout.zero > 0
-    made = [
-        buffer(weights, replicas=run.layout.replicas, shared_out=shared_out) for weights in parts
-    ]
-    everything = [weight for weights in parts for weight in weights]
+    made = [one for blocks in parts for one in _buffers(run, blocks)]
+    everything = [block for blocks in parts for block in blocks]
     if shared_out:
         size = sum(rounded(BF16_BYTES * one.numel) for one in made)
         yield "weights, in one buffer", Category.WEIGHTS, size, WEIGHTS
     else:
-        size = sum(rounded(BF16_BYTES * weight.numel) for weight in everything)
+        size = sum(
+            block.times * count * rounded(BF16_BYTES * weight.numel)
+            for block in everything
+            for count, weight in block.weights
+        )
         yield "weights", Category.WEIGHTS, size, WEIGHTS
     gradient_bytes = run.recipe.by_category[Category.GRADIENTS]
     main = sum(rounded(gradient_bytes * one.numel) for one in made)
     yield "main gradients, in one buffer", Category.GRADIENTS, main, GRADIENTS
     pieces = (piece for one in made for piece in one.pieces())
-    own = sum(rounded(FP32_BYTES * piece) for piece in pieces)
+    own = sum(count * rounded(FP32_BYTES * numel) for count, numel in pieces)
     of_its_share = " of this GPU's share" if shared_out and run.layout.replicas > 1 else ""
     yield f"master copy{of_its_share}", Category.MASTER, own, MASTER
     yield f"first moment{of_its_share}", Category.OPTIMIZER, own, FIRST
@@ -57,19 +61,97 @@ def _rows(run: Run, rank: Rank) -> Iterator[_Row]:
         yield "buffer for the head's gathered input", Category.TEMPORARY, gathered, GATHERED
     angles = rank.parts * rounded(FP32_BYTES * known["s"] * known["e"])
     yield "rotary angles", Category.ACTIVATIONS, angles, ANGLES
+    if run.model.experts:
+        yield from _of_the_last_routing(run, rank)
     yield "token counter", Category.ACTIVATIONS, rounded(FP32_BYTES), COUNTER
+
+
+def _buffers(run: Run, blocks: Sequence[Block]) -> Iterator[Buffer]:
+    """A part's buffer, and that of its experts where each GPU has its own of them."""
+    layout, shared_out = run.layout, run.layout.zero > 0
+    apart = run.model.experts > 0 and layout.expert > 1
+    rest = of_experts(blocks, wanted=False) if apart else blocks
+    yield buffer(rest, replicas=layout.replicas, shared_out=shared_out)
+    if apart:
+        experts = of_experts(blocks, wanted=True)
+        yield buffer(experts, replicas=layout.expert_replicas, shared_out=shared_out)
+
+
+def _of_the_last_routing(run: Run, rank: Rank) -> Iterator[_Row]:
+    known = values(run)
+    experts, own = known["x"], known["z"] * known["b"]
+    chances = rounded(FP32_BYTES * own * experts)
+    yield "chances of the last tokens", Category.ACTIVATIONS, rank.layers * chances, ROUTED
+    chosen = rounded(own * experts)
+    yield "experts chosen for them", Category.ACTIVATIONS, rank.layers * chosen, ROUTED
+    places = rank.layers * places_bytes(run)
+    yield "places of the last tokens", Category.ACTIVATIONS, places, ROUTED
+    around = known["i"] * known["n"] * known["j"]
+    # Where either is in order already, both are one.
+    one = 1 if known["j"] == 1 or known["i"] * known["n"] == 1 else 2
+    order = one * rounded(INT64_BYTES * experts * known["n"])
+    if known["j"] > 1:
+        order += rounded(INT64_BYTES * around)
+    yield "orders of the experts", Category.ACTIVATIONS, rank.layers * order, ORDERS
+    sent = sum(_sent_bytes(run, rank, part) for part in range(rank.parts))
+    if sent and run.recompute is not Recompute.FULL:
+        yield "inputs from the stage before, their gradients", Category.ACTIVATIONS, sent, GRAPH
+    if run.recompute is Recompute.FULL:
+        left = 2 * rank.layers * rounded(BF16_BYTES * own * known["h"])
+        yield "layers' inputs and their gradients", Category.ACTIVATIONS, left, LEFT
+    told = rounded(FP32_BYTES * run.model.layers) + rounded(FP32_BYTES)
+    yield "balancing losses", Category.ACTIVATIONS, told, BALANCE
+
+
+def _sent_bytes(run: Run, rank: Rank, part: int) -> int:
+    """What a stage was sent, and its gradient, to which the graph of the last chances leads.
+
+    Where layers run again, the gradient is one of theirs.
+    """
+    if rank.stage == 0 and part == 0:
+        return 0
+    known = values(run)
+    times = 1 if run.recompute is Recompute.FULL else 2
+    return times * rounded(BF16_BYTES * known["z"] * known["b"] * known["h"])
+
+
+def left_of(run: Run, rank: Rank, part: int) -> int:
+    """What a part's dispatchers hold from step to step and not from pass to pass.
+
+    Its places, where those of several micro-batches in flight take turns, and what the graph of its
+    last chances leads to.
+    """
+    if not run.model.experts:
+        return 0
+    in_turn = rank.in_flight > 1 and run.recompute is not Recompute.FULL
+    places = rank.layers_at_once * places_bytes(run) if in_turn else 0
+    return places + _sent_bytes(run, rank, part)
+
+
+def places_bytes(run: Run) -> int:
+    """Where one layer's tokens go: for each expert two 32-bit numbers, and how many."""
+    known = values(run)
+    return rounded(FP32_BYTES * known["z"] * known["b"] * (2 * known["x"] + 1))
 
 
 def _of_nanotron(run: Run, rank: Rank) -> Iterator[_Row]:
     """nanotron, src/nanotron/optim/gradient_accumulator.py and zero.py."""
-    weights = part_weights(run, rank)
-    yield "weights", Category.WEIGHTS, sum(rounded(BF16_BYTES * w.numel) for w in weights), WEIGHTS
-    numel = sum(weight.numel for weight in weights)
+    weights = [
+        (block.times * count, weight.numel)
+        for block in part_weights(run, rank)
+        for count, weight in block.weights
+    ]
+
+    def rounded_all(item_bytes: int, over: int = 1) -> int:
+        return sum(n * rounded(item_bytes * -(-numel // over)) for n, numel in weights)
+
+    yield "weights", Category.WEIGHTS, rounded_all(BF16_BYTES), WEIGHTS
+    numel = sum(n * numel for n, numel in weights)
     yield "gradients in fp32, in one buffer", Category.GRADIENTS, rounded(FP32_BYTES * numel), SUMS
     over = run.layout.data if run.layout.zero else 1
-    pieces = [-(-weight.numel // over) for weight in weights]
-    yield "master copy, in one buffer", Category.MASTER, rounded(FP32_BYTES * sum(pieces)), MASTER
-    moments = sum(rounded(FP32_BYTES * piece) for piece in pieces)
+    master = rounded(FP32_BYTES * sum(n * -(-numel // over) for n, numel in weights))
+    yield "master copy, in one buffer", Category.MASTER, master, MASTER
+    moments = rounded_all(FP32_BYTES, over)
     yield "first moment", Category.OPTIMIZER, moments, FIRST
     yield "second moment", Category.OPTIMIZER, moments, SECOND
     known = values(run)
@@ -93,3 +175,11 @@ EMPTY = (
 GATHERED = "The head's product reads all tokens; the buffer in which they meet is kept."
 ANGLES = "All layers turn queries and keys by the same angles, which are worked out once."
 COUNTER = "The step counts its tokens on the GPU."
+ROUTED = "Each layer's dispatcher holds what it routed last until it routes again."
+LEFT = (
+    "The last tokens' chances are held with the graph that made them, which began with these when "
+    "the layer ran again."
+)
+GRAPH = "The last tokens' chances are held with the graph that made them, which began with these."
+ORDERS = "The dispatcher puts what comes from each GPU together by expert, and apart again."
+BALANCE = "The losses that keep experts evenly used are told after the step."

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..blocks.ledger import Recompute
 from ..blocks.megatron import StageStructure
+from ..blocks.megatron_experts import ExpertStructure
 from ..implementations import Implementation
+from ..layout import Routing
 from ..run import Run
 
 #: ``--make-vocab-size-divisible-by``, for each of the GPUs that share the vocabulary.
@@ -32,15 +35,49 @@ def values(run: Run) -> Mapping[str, int]:
         "h": model.hidden,
         "g": max(model.kv_heads // layout.tensor, 1),
         "e": model.head_dim,
-        "f": model.ffn // layout.tensor,
+        "f": width_of(run),
         "V": padded_vocabulary(run) // layout.tensor,
         "t": layout.tensor,
         "C": layout.context,
+        **(_of_experts(run, tokens) if model.experts else {}),
     }
 
 
-def structure(run: Run, *, first: bool, last: bool) -> StageStructure:
-    """The order of the events of a part of the model that has the embedding, or the head."""
+def width_of(run: Run) -> int:
+    """The inner features of the feed-forward layer, or of each expert, on one GPU."""
+    model, layout = run.model, run.layout
+    if model.experts:
+        return model.expert_ffn // layout.expert_tensor
+    return model.ffn // layout.tensor
+
+
+def _of_experts(run: Run, tokens: int) -> Mapping[str, int]:
+    model, layout = run.model, run.layout
+    own = tokens * run.micro_batch // (layout.tensor if layout.sequence_parallel else 1)
+    here = model.experts // layout.expert
+    if layout.routing is Routing.WORST:
+        # Every token of all GPUs whose tokens come here, for as many experts as there are here.
+        come = own * layout.expert * min(model.experts_per_token, here)
+    else:
+        come = own * model.experts_per_token
+    return {
+        "x": model.experts,
+        "k": model.experts_per_token,
+        "j": here,
+        "i": layout.expert,
+        "n": layout.expert_tensor,
+        "D": come,
+        "S": model.shared_expert_ffn // layout.tensor,
+    }
+
+
+def structure(
+    run: Run, *, first: bool, last: bool, alone: bool = True, waits: bool = False
+) -> StageStructure:
+    """The order of the events of a part of the model that has the embedding, or the head.
+
+    ``alone``: one micro-batch is in flight at a time; ``waits``: see :class:`.ExpertStructure`.
+    """
     model, layout = run.model, run.layout
     return StageStructure(
         split=layout.tensor > 1,
@@ -55,4 +92,23 @@ def structure(run: Run, *, first: bool, last: bool) -> StageStructure:
         loss=str(run.switches.loss),
         context=str(layout.context_exchange) if layout.context > 1 else "none",
         style=str(run.implementation),
+        normed=model.qk_norm != "none",
+        experts=_experts(run, alone=alone, waits=waits) if model.experts else None,
+    )
+
+
+def _experts(run: Run, *, alone: bool, waits: bool) -> ExpertStructure:
+    model, layout = run.model, run.layout
+    shared = "none"
+    if model.shared_experts:
+        shared = "gated" if model.shared_expert_gate else "plain"
+    return ExpertStructure(
+        exchanges=layout.expert > 1,
+        shares=layout.expert_tensor > 1,
+        sorts=model.experts > layout.expert,
+        shared=shared,
+        # What runs again in the backward pass routes again.
+        alone=alone or run.recompute is Recompute.FULL,
+        again=run.recompute is Recompute.FULL,
+        waits=waits,
     )

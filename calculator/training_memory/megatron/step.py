@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..blocks.ledger import Recompute
 from ..categories import Category
 from ..events import Event, Group, Node, Phase
 from ..held import before_step
@@ -13,7 +14,7 @@ from ..rank import Rank
 from ..recorded import Sized, sizes_of
 from ..recording import MOST
 from ..run import Run
-from .held import BF16_BYTES, FP32_BYTES, held_rows
+from .held import BF16_BYTES, FP32_BYTES, held_rows, left_of
 from .recording import record
 from .shape import structure, values
 
@@ -30,11 +31,14 @@ def step(run: Run, rank: Rank) -> Group:
     )
 
 
-def sized(run: Run, rank: Rank, part: int = 0) -> Sized:
+def sized(run: Run, rank: Rank, part: int = 0, *, waits: bool = False) -> Sized:
     """The recording of one part of the model on a stage, with its sizes."""
     layers = rank.layers_at_once
     first = rank.stage == 0 and part == 0
-    recording = record(structure(run, first=first, last=rank.has_head(part)), min(layers, MOST))
+    alone = rank.in_flight == 1
+    last = rank.has_head(part)
+    decided = structure(run, first=first, last=last, alone=alone, waits=waits)
+    recording = record(decided, min(layers, MOST))
     return Sized(
         recording=recording,
         sizes=sizes_of(recording, values(run)),
@@ -58,11 +62,25 @@ class _Schedule:
         self.run, self.rank = run, rank
         known = values(run)
         self.sent_bytes = rounded(BF16_BYTES * known["z"] * known["b"] * known["h"])
-        made = [sized(run, rank, part) for part in range(rank.parts)]
-        self.forward = [one.phase("forward") for one in made]
-        self.backward = [one.phase("backward") for one in made]
+        #: Each part's forward and backward pass, after one in the other direction and in the same.
+        self.ways = [self._ways(part) for part in range(rank.parts)]
+        #: Which direction each part's pass before went in.
+        self.before = [False] * rank.parts
         self.last = run.micro_batches * rank.parts - 1
         self.ahead = rank.in_flight - 1
+        #: Of a part's last routing, what goes when it first routes again, and is back at the end.
+        self.routed = [left_of(run, rank, part) for part in range(rank.parts)]
+
+    def _ways(self, part: int) -> dict[tuple[bool, bool], Group]:
+        run, rank = self.run, self.rank
+        made = dict.fromkeys((False, True), sized(run, rank, part))
+        if run.model.experts and run.recompute is Recompute.FULL and rank.in_flight > 1:
+            made[True] = sized(run, rank, part, waits=True)
+        return {
+            (forward, same): one.phase("forward" if forward else "backward")
+            for same, one in made.items()
+            for forward in (True, False)
+        }
 
     def nodes(self) -> list[Node]:
         """Everything in order; at the end the last variables go."""
@@ -79,38 +97,44 @@ class _Schedule:
         )
         # The last backward pass is through the first part.
         left = [] if rank.parts > 1 else [self._ends(0), *self._came(0)]
-        return [*passes, *left, *self._goes_back(0)]
+        stay = [_opposite(one) for part in range(rank.parts) for one in self._routed_goes(part)]
+        return [*passes, *left, *self._goes_back(0), *stay]
 
     def _node(self, one: Pass) -> Node:
         if one.forward:
             nodes = self._interleaved_forward(one) if self.rank.parts > 1 else self._forward(one)
-            label = self.forward[one.part].label
+            if not one.micro_batch:
+                nodes += self._routed_goes(one.part)
         else:
             nodes = self._interleaved_backward(one) if self.rank.parts > 1 else self._backward(one)
-            label = self.backward[one.part].label
+        self.before[one.part] = one.forward
+        label = "forward" if one.forward else "backward"
         return nodes[0] if len(nodes) == 1 else Group(label=label, children=tuple(nodes))
+
+    def _pass(self, one: Pass) -> Group:
+        return self.ways[one.part][one.forward, self.before[one.part] is one.forward]
 
     def _forward(self, one: Pass) -> list[Node]:
         after = [self._ends(0)] if one.rank > self.ahead else []
-        return [self.forward[0], *after]
+        return [self._pass(one), *after]
 
     def _backward(self, one: Pass) -> list[Node]:
         if not one.rank:
-            return [self.backward[0]]
+            return [self._pass(one)]
         # Where no forward pass came between, the output is given the next now.
         before = [self._ends(0)] if one.rank + self.ahead > self.last else []
-        return [*before, *self._came(0), self.backward[0], *self._goes_back(0)]
+        return [*before, *self._came(0), self._pass(one), *self._goes_back(0)]
 
     def _interleaved_forward(self, one: Pass) -> list[Node]:
         early = []
         if one.rank > self.ahead:
             early = self._came(self._part_of_backward(one.rank - self.ahead))
-        return [*map(_opposite, early), self.forward[one.part], *early]
+        return [*map(_opposite, early), self._pass(one), *early]
 
     def _interleaved_backward(self, one: Pass) -> list[Node]:
         part = one.part
         sent = self._goes_back(self._part_of_backward(one.rank - 1)) if one.rank else []
-        return [self.backward[part], self._ends(part), *self._came(part), *sent]
+        return [self._pass(one), self._ends(part), *self._came(part), *sent]
 
     def _part_of_backward(self, rank: int) -> int:
         """The part that the backward pass of this place goes through."""
@@ -124,6 +148,11 @@ class _Schedule:
         """A micro-batch's input and output go."""
         size = rounded(1) + self.sent_bytes * self._receives(part)
         return _goes("input and output of the micro-batch before", size, Category.ACTIVATIONS)
+
+    def _routed_goes(self, part: int) -> list[Event]:
+        """What a part's dispatchers hold of the step before goes."""
+        size = self.routed[part]
+        return [_goes("of the last routing", size, Category.ACTIVATIONS)] if size else []
 
     def _came(self, part: int) -> list[Event]:
         """What the next stage sent back goes."""

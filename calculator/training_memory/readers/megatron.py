@@ -5,6 +5,7 @@ Names and defaults follow ``megatron/training/arguments.py``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from ..errors import InputError
@@ -13,6 +14,7 @@ from .table import Format, Row, Taken, choice, count, flag, is_on, lost, taken, 
 from .training_arguments import clips
 
 _OFFLOAD = "what is moved to the host was counted as staying on the GPU"
+_DISPATCHER = "tokens were counted as the all-to-all dispatcher moves them"
 _FP8 = "8-bit operations and weights are not modelled"
 _SECTIONS = ("language_model.", "model_parallel.", "MODEL_ARGS.", "model.", "ARGS.")
 
@@ -112,6 +114,39 @@ def _normalization(name: str, value: object) -> Taken:
     return Taken(settings={"shape.norm": word})
 
 
+@taken("moe_shared_expert_intermediate_size", ("shape.shared_experts", "shape.shared_expert_ffn"))
+def _shared_expert(name: str, value: object) -> Taken:
+    width = parse_count(name, value)
+    return Taken(settings={"shape.shared_experts": 1, "shape.shared_expert_ffn": width})
+
+
+@taken("moe_layer_freq", ("shape.dense_layers",))
+def _expert_layers(name: str, value: object) -> Taken:
+    """1: every layer has experts; a pattern such as ([0]*3+[1]*58): the first have none."""
+    pattern = _pattern(value)
+    dense = pattern.find("1") if pattern else -1
+    if dense >= 0 and "0" not in pattern[dense:]:
+        return Taken(settings={"shape.dense_layers": dense} if dense else {})
+    return Taken(settings={}, lost="layers with and without experts in turn are not modelled")
+
+
+def _pattern(value: object) -> str:
+    """Ones and zeros, one a layer; "" for what is not understood."""
+    if isinstance(value, list):
+        return "".join(map(str, value)) if {*value} <= {0, 1} else ""
+    text_ = str(value).replace(" ", "").strip("'\"")
+    if text_ == "1":
+        return "1"
+    whole = re.fullmatch(r"\(?([\[\]0-9,*+]+?)\)?(?:\*1)?", text_)
+    found = ""
+    for item in whole.group(1).split("+") if whole else ():
+        part = re.fullmatch(r"\[([01,]+)\](?:\*([0-9]{1,5}))?", item)
+        if not part:
+            return ""
+        found += part.group(1).replace(",", "") * int(part.group(2) or 1)
+    return found
+
+
 @taken("rampup_batch_size", ())
 def _rampup(name: str, value: object) -> Taken:
     return Taken(settings={}, lost="the step at the end of the ramp was counted")
@@ -138,6 +173,9 @@ def finish(_: Mapping[str, object], settings: dict[str, object]) -> None:
     gated = bool(shape.get("gated"))
     # Megatron's width of a gated layer: two thirds of four times hidden, in steps of 64.
     shape.setdefault("ffn", int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden)
+    if "experts" in shape:
+        shape.setdefault("expert_ffn", shape["ffn"])
+        shape.setdefault("experts_per_token", 2)
     if not rotary:
         shape["positions"] = positions or 0
     if not grouped:
@@ -302,15 +340,24 @@ FORMAT = Format(
         _shape("num_experts", "experts"),
         _shape("moe_router_topk", "experts_per_token"),
         _shape("moe_ffn_hidden_size", "expert_ffn"),
-        lost(
-            "moe_shared_expert_intermediate_size",
-            "give the shape as flags: --shared-experts, --shared-expert-ffn",
+        _shared_expert,
+        _shape_flag("moe_shared_expert_gate", "shared_expert_gate"),
+        _expert_layers,
+        choice(
+            "moe_token_dispatcher_type",
+            {"alltoall": {}, "allgather": _DISPATCHER, "flex": _DISPATCHER},
+        ),
+        choice(
+            "moe_router_dtype",
+            {"fp32": {}, "fp64": "the router was counted in fp32"},
         ),
         lost(
-            "moe_layer_freq",
-            "layers with and without experts in turn are not modelled",
-            off=(None, 1, "1"),
+            "moe_expert_capacity_factor",
+            "experts were counted with as many tokens as choose them, none dropped or filled up",
+            "moe_pad_expert_input_to_capacity",
+            off=(None, False, -1, -1.0, "-1", "-1.0"),
         ),
+        lost("moe_use_legacy_grouped_gemm", "grouped products of Transformer Engine were counted"),
         lost("multi_latent_attention", "give the shape as flags: --kv-lora-rank and the rest"),
         lost("mtp_num_layers", "multi-token prediction is not modelled"),
         lost(
@@ -328,6 +375,7 @@ FORMAT = Format(
         transformer_impl no_* distributed_* ddp_* overlap_* master_* rdzv* node_rank exit_* ckpt_*
         dist_ckpt* async_save use_dist* use_checkpoint* manual_gc* empty_unused* mock_data apply_*
         masked_* bert_* tp_comm* moe_aux* moe_router* moe_token* moe_grouped* moe_permute* moe_z*
+        moe_per_layer*
         initial_loss* loss_scale* hysteresis override_opt* start_weight* end_weight* calculate_*
         sbatch.* timing_* profile* use_pytorch_profiler record_memory* memory_snapshot* local_rank
         te_* use_tp_pp* deterministic* cross_entropy* sft* finetune reset_* eod_* create_attention*

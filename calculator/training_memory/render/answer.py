@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ..blocks.ledger import Recompute
 from ..estimate import Estimate
 from ..implementations import Implementation
+from ..layout import Routing
 from ..run import Run
 from ..sharding import Way
 from ..switches import Optimizer
@@ -77,6 +78,8 @@ def layout_words(run: Run) -> str:
         parts.append(f"{layout.pipeline:,} pipeline stages{each}{turns}")
     if layout.expert > 1:
         parts.append(f"{layout.expert:,} expert-parallel")
+    if layout.expert > 1 and layout.routing is Routing.WORST:
+        parts.append("all tokens routed to this one")
     return f"{layout.gpus:,} GPUs: {', '.join(parts)}" if parts else "one GPU"
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from .. import catalog, gpus, recipe
 from ..blocks.ledger import Recompute
 from ..implementations import FAMILIES, Implementation
-from ..layout import Exchange
+from ..layout import Exchange, Routing
 from ..model import Activation, Norm, QkNorm
 from ..pipeline import Schedule
 from ..records import dataclass
@@ -459,6 +459,14 @@ _GENERAL: tuple[Field, ...] = (
         "GPUs that share an expert",
         Place.SPLIT,
         "Tensor parallelism inside the experts, apart from that of the other layers.",
+    ),
+    _choice(
+        "routing",
+        "Routing",
+        Place.SPLIT,
+        "How many tokens reach this GPU's experts: as many as any other's, or, at worst, every "
+        "token that can. Of Megatron's experts only.",
+        _of(Routing, {Routing.BALANCED: "Balanced", Routing.WORST: "Worst case"}),
     ),
     _number(
         "micro_batches",

@@ -19,7 +19,8 @@ from .errors import InputError, InputErrors
 from .model import SHAPE_FIELDS
 from .readers.formats import read_files
 from .readers.report import Report
-from .readers.resolve import Resolved, textbook
+from .readers.resolve import Resolved
+from .readers.stand_in import textbook
 from .render.files import REFUSED, reading, refused, summary
 from .units import parse_count
 

@@ -56,12 +56,13 @@ def read_configs(given: Mapping[str, object]) -> Resolved:
     """What the files of ``--config`` say; raises :class:`InputErrors`."""
     from .readers.formats import read_files, split_name
     from .readers.source import read_text
+    from .readers.syntax import path_of
 
     files, errors = [], list[InputError]()
     paths = given.get("config")
     for path in paths if isinstance(paths, list) else []:
         try:
-            files.append((path, read_text(flag("config"), split_name(path)[1])))
+            files.append((path, read_text(flag("config"), path_of(split_name(path)[1]))))
         except InputError as error:
             errors.append(error)
     if errors:
@@ -143,7 +144,7 @@ class _Reader:
         try:
             return _run(request, model)
         except InputErrors as found:
-            from .readers.resolve import textbook
+            from .readers.stand_in import textbook
 
             other = textbook(request, found.errors)
             if other is None or not self.report or "implementation" in self.given:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..errors import InputError
 from . import fsdp
 from .table import Format, Taken, choice, count, is_on, lost, taken, text, word_of, words
+from .training_arguments import ACCELERATED
 
 _OFFLOAD = "what is moved to the host was counted as staying on the GPU"
 _IN = "deepspeed_config."
@@ -98,7 +99,10 @@ FORMAT = Format(
         lost(
             "dynamo_config.dynamo_backend",
             "torch.compile fuses operations, so less is kept between them than was counted",
+            "dynamo_backend",
         ),
+        *ACCELERATED,
+        count("gradient_accumulation_steps", "accumulation"),
         lost("fp8_config", "8-bit operations are not modelled"),
         lost("use_cpu", "a job without a GPU is not counted"),
     ),
@@ -112,7 +116,7 @@ FORMAT = Format(
             deepspeed_config.deepspeed_multinode* deepspeed_config.deepspeed_hostfile
             deepspeed_config.deepspeed_ex* deepspeed_config.deepspeed_in*
             deepspeed_config.offload_*_nvme_path parallelism_config.parallelism_config_cp_*
-            parallelism_config.parallelism_config_sp_* dynamo_backend fp16
+            parallelism_config.parallelism_config_sp_* fp16
             """
         ),
     ),

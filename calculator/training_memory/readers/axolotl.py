@@ -9,7 +9,15 @@ from __future__ import annotations
 from . import adapters, fsdp
 from .optimizers import OTHER, TRANSFORMERS
 from .table import Format, Row, Taken, choice, count, is_on, lost, taken, text, word_of, words
-from .training_arguments import BESIDE, COMPILED, QUANTIZED, clips, deepspeed_file, offloads
+from .training_arguments import (
+    BESIDE,
+    COMPILED,
+    HANDED_ON,
+    QUANTIZED,
+    clips,
+    deepspeed_file,
+    offloads,
+)
 
 
 @taken("bf16", ("compute_dtype", "weights_dtype"), "bfloat16", usual="auto")
@@ -171,6 +179,58 @@ FORMAT = Format(
         lost("tiled_mlp", "a feed-forward layer in tiles is not modelled"),
         lost("neftune_noise_alpha", "noise on the embeddings takes one more tensor of their size"),
         lost("fp8", "8-bit operations are not modelled", "qat", off=(None, False, {})),
+        *HANDED_ON,
+        lost(
+            "lora_modules_to_save",
+            "modules that are trained whole beside the adapters are not counted",
+            off=(None, []),
+        ),
+        lost("peft_use_dora", "DoRA's magnitudes are not modelled; LoRA was counted"),
+        lost(
+            "lora_layers_to_transform",
+            "adapters in some layers only are not modelled; all were counted",
+            "peft_layers_to_transform",
+            "lora_layers_pattern",
+            off=(None, []),
+        ),
+        lost("lora_target_parameters", "adapters beside experts are not modelled", off=(None, [])),
+        lost(
+            "resize_token_embeddings_to_32x",
+            "a vocabulary that grows with the tokenizer is not counted",
+            "tokens",
+            "added_tokens_overrides",
+            "shrink_embeddings",
+            off=(None, False, [], {}),
+        ),
+        lost("embeddings_skip_upcast", "embeddings that stay in 16 bits were counted so or in 32"),
+        lost(
+            "overrides_of_model_config",
+            "a shape of one's own: add the config.json that it makes",
+            "overrides_of_model_kwargs",
+            off=(None, {}),
+        ),
+        lost(
+            "device_map",
+            "layers spread over GPUs that take turns are not modelled",
+            off=(None, "", "cuda", "cuda:0"),
+        ),
+        lost(
+            "flash_attn_fuse_mlp",
+            "this kernel, which needs less than was counted, is not modelled",
+            "flash_attn_fuse_qkv",
+            "flash_attn_rms_norm",
+            "liger_rope",
+            "liger_layer_norm",
+        ),
+        lost("deepcompile", COMPILED),
+        lost("bnb_config_kwargs", "how weights are quantized is not read", off=(None, {})),
+        lost("batch_flattening", "a batch without padding may hold fewer tokens than was counted"),
+        lost("vllm", "a server of answers beside the training is not counted", off=(None, {})),
+        lost(
+            "do_causal_lm_eval",
+            "evaluation is not counted: answers that it writes are held on the GPU",
+            "eval_table_size",
+        ),
         lost("auto_find_batch_size", "it halves the micro-batch until the job fits"),
         lost(
             "optim_target_modules",
@@ -194,20 +254,22 @@ FORMAT = Format(
         *fsdp.BESIDE,
         *words(
             """
-            datasets dataset_* test_datasets pretraining_dataset val_set_size shuffle_* lora_* peft*
-            loftq* bnb_config_kwargs loraplus* num_epochs lr_* cosine_* learning_rate embedding_lr*
-            train_on_inputs chat_template* special_tokens tokens added_tokens* tokenizer*
+            datasets dataset_* test_datasets pretraining_dataset val_set_size shuffle_*
+            lora_alpha lora_fan_in* lora_on_cpu lora_model_dir peft_use_rslora
+            peft_init* peft_autocast* loftq* loraplus* num_epochs lr_* cosine_*
+            learning_rate embedding_lr*
+            train_on_inputs chat_template* special_tokens tokenizer*
             base_model_config *_type type_of_model is_*_derived_model revision_of_model strict
             xformers* pad_to* sample_packing_* early_stopping* auto_resume* resume_from* plugins
-            device* use_wandb mlflow* use_mlflow comet* use_comet gradio* ray* use_ray
+            device use_wandb mlflow* use_mlflow comet* use_comet gradio* ray* use_ray
             resources_per_worker hf_* hub_* saves_* evals_* eval_* max_steps seed val_* debug
-            deepcompile ddp* local_rank world_size low_cpu_mem_usage resize_token* mean_resizing*
-            shrink_embeddings embeddings_skip* fix_untrained* default_system* eot_tokens
-            overrides_of* heads_k_stride ring_attn_func fsdp_final* fsdp_version flash_attn_*
-            liger_rope liger_layer_norm liger_* save_* loss_watchdog* gc_* profiler* min_sample_len
+            ddp ddp_timeout ddp_find* local_rank world_size low_cpu_mem_usage mean_resizing*
+            fix_untrained* default_system* eot_tokens
+            heads_k_stride ring_attn_func fsdp_final* fsdp_version
+            liger_use* save_* loss_watchdog* gc_* profiler* min_sample_len
             max_prompt_len excess_length* trust_remote_code group_by_length remove_unused*
             merge_lora push_dataset* skip_prepare* streaming* curriculum* multipack* pretrain* dpo_*
-            orpo_* rl_beta trl vllm rope_* include_t* axolotl_config* batch_flattening generate_*
+            orpo_* rl_beta trl rope_* include_t* axolotl_config* generate_*
             generation_* num_generation* use_tensorboard
             """
         ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ..errors import InputError, InputErrors, nearest
 from . import (
@@ -16,8 +18,10 @@ from . import (
     torchtune,
     training_arguments,
 )
+from .json_file import parse_object
+from .python_file import PICK
 from .resolve import Resolved, resolve
-from .syntax import values_of
+from .syntax import path_of, syntax_of, values_of
 from .table import Format, Part, read_values
 
 #: Every format by its id. Of two that a file fits equally, the earlier is taken; of several files,
@@ -50,17 +54,20 @@ def read_files(
     as in :func:`.resolve.resolve`. Raises :class:`InputErrors` with everything that cannot be.
     """
     parts, errors = [], list[InputError]()
-    for name, text in files:
+    for name, text in _picked([*files]):
         try:
-            parts.append(_read(field, name, text))
+            parts += _read(field, name, text)
         except InputErrors as found:
             errors += found.errors
         except InputError as found:
             errors.append(found)
     if errors:
         raise InputErrors(errors)
+    if any(map(_is_python, parts)):
+        parts = [_found(part) for part in parts]
     order = [*FORMATS]
-    parts.sort(key=lambda part: order.index(part.format.id))
+    # A script's flags go before what the Python file says that it names.
+    parts.sort(key=lambda part: (order.index(part.format.id), not _is_python(part)))
     try:
         return resolve(parts, given)
     except InputError as found:
@@ -69,18 +76,51 @@ def read_files(
         raise InputErrors([InputError(field, None, "its numbers are too large")]) from None
 
 
+def _picked(files: list[tuple[str, str]]) -> Iterable[tuple[str, str]]:
+    """The files, a Python file with the function that a script among them names."""
+    named = {match[1] for _, text in files for match in _NAMED.finditer(text)}
+    for name, text in files:
+        plain = path_of(name) == name and syntax_of(name, text) == "Python"
+        yield (f"{name}{PICK}{next(iter(named))}" if plain and len(named) == 1 else name), text
+
+
+#: How a script names a function of torchtitan's Python configurations.
+_NAMED = re.compile(r"--config[ =](\w+)(?![\w./])")
+
+
+def _is_python(part: Part) -> bool:
+    return any(note.key == "function" for note in part.notes)
+
+
+def _found(part: Part) -> Part:
+    """A script's part once the Python file is there that it names."""
+    return replace(part, notes=[note for note in part.notes if note.key != "config"])
+
+
 def split_name(name: str) -> tuple[Format | None, str]:
     """The format that stands before a file's name, if one does, and the name itself."""
     first, colon, rest = name.partition(":")
     return (FORMATS[first], rest) if colon and rest and first in FORMATS else (None, name)
 
 
-def _read(field: str, name: str, text: str) -> Part:
+def _read(field: str, name: str, text: str) -> list[Part]:
+    """What a file says, and what a DeepSpeed configuration that stands in it says."""
     form, file = split_name(name)
     values = values_of(field, file, text)
     form = form or format_of(field, file, values)
     reads = config.read_config if form is config.FORMAT else read_values
-    return reads(form, file, values)
+    parts = [reads(form, file, values)]
+    engine = values.get("deepspeed")
+    if isinstance(engine, str) and engine.lstrip().startswith("{"):  # as a flag's value has it
+        engine = parse_object(field, f"deepspeed in {file}", engine)
+    if isinstance(engine, Mapping) and _takes_engine(form):
+        inside = {str(key): value for key, value in engine.items()}
+        parts.append(read_values(deepspeed.FORMAT, f"deepspeed in {file}", inside))
+    return parts
+
+
+def _takes_engine(form: Format) -> bool:
+    return any(row is training_arguments.deepspeed_file for row in form.rows)
 
 
 def format_of(field: str, name: str, values: Mapping[str, object]) -> Format:

@@ -87,6 +87,36 @@ def shards(key: str, *spellings: str) -> Row:
     return row
 
 
+_UNITS = "units of another size than a layer are not modelled; a layer each was counted"
+
+
+@taken("fsdp_config.auto_wrap_policy", (), "fsdp_config.fsdp_auto_wrap_policy")
+def _wraps(name: str, value: object) -> Taken:
+    """What FSDP gathers at a time: each layer, or nothing but the whole model."""
+    word = word_of(value)
+    if word not in ("transformer_based_wrap", "size_based_wrap", "no_wrap"):
+        raise InputError.unknown_name(
+            name, word, ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
+        )
+    return Taken(settings={}, lost="" if word.startswith("transformer") else _UNITS)
+
+
+@taken(
+    "fsdp_config.transformer_layer_cls_to_wrap",
+    (),
+    "fsdp_config.fsdp_transformer_layer_cls_to_wrap",
+    "fsdp_config.transformer_cls_names_to_wrap",
+    "fsdp_config.fsdp_transformer_cls_names_to_wrap",
+    "fsdp_transformer_layer_cls_to_wrap",
+)
+def _wrapped(name: str, value: object) -> Taken:
+    """The class of what is gathered at a time, where it is not the model's layer."""
+    names = value if isinstance(value, list) else str(value).split(",")
+    layers = [one for one in map(str.strip, map(str, names)) if one]
+    whole = all(one.endswith(("Layer", "Block")) for one in layers)
+    return Taken(settings={}, lost="" if whole and len(layers) < 2 else _UNITS)
+
+
 def _inner(name: str) -> tuple[str, str]:
     return f"fsdp_config.{name}", f"fsdp_config.fsdp_{name}"
 
@@ -101,6 +131,9 @@ ROWS: tuple[Row, ...] = (
     _reshards,
     _recomputes,
     lost(_inner("offload_params")[0], _OFFLOADED, _inner("offload_params")[1]),
+    _wraps,
+    _wrapped,
+    lost(_inner("min_num_params")[0], _UNITS, _inner("min_num_params")[1], off=(None, 0, "0")),
     lost(
         _inner("mixed_precision_policy")[0],
         "a dtype policy of FSDP's own is not read; say --recipe",
@@ -110,9 +143,8 @@ ROWS: tuple[Row, ...] = (
 
 #: FSDP's keys that do not bear on what a GPU holds at the peak of a step.
 _BESIDE = """
-    auto_wrap_policy backward_prefetch* cpu_ram_efficient_loading forward_prefetch state_dict_type
-    final_state_dict_type sync_module_states use_orig_params transformer_layer_cls_to_wrap
-    transformer_cls_names_to_wrap min_num_params version limit_all_gathers cpu_offload_pin_memory
-    xla* fsdp_xla*
+    backward_prefetch* cpu_ram_efficient_loading forward_prefetch state_dict_type
+    final_state_dict_type sync_module_states use_orig_params version limit_all_gathers
+    cpu_offload_pin_memory xla* fsdp_xla*
     """
 BESIDE = (*words(_BESIDE, under="fsdp_config."), *words(_BESIDE, under="fsdp_config.fsdp_"))

@@ -7,14 +7,20 @@ import re
 
 from ..errors import InputError
 from .source import read_text
+from .twice import twice_in, with_twice
 
 
 def read_object(field: str, path: str) -> dict[str, object]:
     """The JSON object in the file at ``path``, or in standard input where that is ``-``.
 
-    Raises :class:`InputError` for ``field``, saying what is the matter and what to do.
+    The file is the calculator's own, so nothing in it may be said twice. Raises
+    :class:`InputError` for ``field``, saying what is the matter and what to do.
     """
-    return parse_object(field, path, read_text(field, path))
+    found = parse_object(field, path, read_text(field, path))
+    for part in (found, found.get("run"), found.get("shape")):
+        for key in twice_in(part):
+            raise InputError(field, path, f"it says {key} twice; keep one of them")
+    return found
 
 
 def parse_object(field: str, path: str, text: str) -> dict[str, object]:
@@ -30,7 +36,7 @@ def parse_object(field: str, path: str, text: str) -> dict[str, object]:
 
 def _parsed(field: str, path: str, text: str) -> object:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=with_twice)
     except json.JSONDecodeError as error:
         plain = _without_comments(text)
         if plain != text:

@@ -7,8 +7,8 @@ Keys and defaults follow LLaMA-Factory's ``hparams/``; it makes trained weights 
 from __future__ import annotations
 
 from . import adapters, fsdp
-from .table import Format, Taken, choice, count, is_on, lost, taken, text, word_of, words
-from .training_arguments import BESIDE, SHARED
+from .table import Format, Taken, choice, count, flag, is_on, lost, taken, text, word_of, words
+from .training_arguments import BESIDE, SHARED, packed
 
 _LOW_RANK = "this optimizer is not modelled; AdamW's two numbers a parameter were counted"
 
@@ -102,6 +102,33 @@ FORMAT = Format(
         lost("mixture_of_depths", "mixture of depths is not modelled"),
         lost("shift_attn", "shifted attention is not modelled", "use_mca", "use_kt"),
         lost("resize_vocab", "a vocabulary that grows with the tokenizer is not counted"),
+        lost(
+            "additional_target",
+            "modules that are trained whole beside the adapters are not counted",
+            off=(None, "", []),
+        ),
+        lost("use_dora", "DoRA's magnitudes are not modelled; LoRA was counted"),
+        lost("create_new_adapter", "adapters beside ones that are there already are not counted"),
+        flag("double_quantization", "nested_scales", usual=True),
+        lost(
+            "quantization_method",
+            "quantized by another library than bitsandbytes: the size was counted as its",
+            off=(None, "bnb", "bitsandbytes"),
+        ),
+        lost(
+            "add_tokens",
+            "a vocabulary that grows with the tokenizer is not counted",
+            "add_special_tokens",
+            "new_special_tokens_config",
+            off=(None, "", []),
+        ),
+        lost(
+            "use_reentrant_gc",
+            "reentrant checkpointing also keeps the random state; the other kind was counted",
+            off=(None, False, "false"),
+        ),
+        lost("module_dropout", "OFT is not modelled; LoRA was counted", off=(None, 0, 0.0)),
+        packed("packing"),
         lost("neat_packing", "packed sequences cut attention short; whole sequences were counted"),
         count("nproc_per_node", "gpus_per_node"),
         count("nnodes", "nodes"),
@@ -113,13 +140,14 @@ FORMAT = Format(
             """
             template dataset* eval_dataset media_dir max_samples overwrite_* val_size preprocessing*
             mask_history train_on_prompt mix_strategy interleave* buffer* ignore_pad* tool_format
-            default_system enable_thinking preserve* tokenized* packing plot_loss compute_accuracy
-            disable_shuffling early_stopping* lora_* additional_target loraplus* use_rslora use_dora
-            pissa_* create_new* freeze_* oft_* module_dropout pref_* kto_* simpo_* ppo_* dpo_*
+            default_system enable_thinking preserve* tokenized* plot_loss compute_accuracy
+            disable_shuffling early_stopping* lora_alpha loraplus* use_rslora
+            pissa_* freeze_* oft_* pref_* kto_* simpo_* ppo_* dpo_*
             ref_model* reward_model* galore_* apollo_* badam_* swanlab_* use_swanlab adapter_*
-            split_special* add_tokens add_special* new_special* init_special* low_cpu_mem_usage
-            rope_scaling moe_aux* use_reentrant_gc train_from_scratch infer_* offload_folder
-            use_kv_cache use_v1* *_hub_token print_param* quantization_* double_quant* image_*
+            split_special* init_special* low_cpu_mem_usage
+            rope_scaling train_from_scratch infer_* offload_folder
+            use_kv_cache use_v1* *_hub_token print_param* quantization_device_map
+            quantization_type image_*
             video_* audio_* crop_* use_audio* export_* vllm_* sglang_* kt_* ray_* master_* node_rank
             profil* enable_torch_profiler temperature top_* num_beams max_new_tokens *_penalty
             skip_special_tokens data_shared* use_dft* use_asft* asft* use_eaft* eaft*

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from .. import layout, sharding, switches, tuning
+from .. import tuning
 from ..catalog import build
 from ..errors import InputError
 from ..implementations import Implementation
 from ..model import SHAPE_FIELDS, Model
 from ..records import dataclass
 from ..run import DEFAULTS
+from .findings import findings
 from .names import model_id
 from .report import Finding, Report, Standing
 from .settings import SETTINGS, field_of
-from .table import OFF, Note, Part
-
-_NOT_OF_THE_TEXTBOOK = frozenset({*switches.USUAL, *tuning.USUAL, *sharding.USUAL})
+from .stand_in import as_textbook
+from .table import Part
 
 #: Settings that are a field of the run as they are.
 _DIRECT = tuple(
@@ -97,7 +97,7 @@ class _Resolver:
         model = self.settings.get("model")
         report = Report(
             files={part.file: part.format.name for part in self.parts},
-            findings=[*self._notes(), *self.findings],
+            findings=[*findings(self.parts, self.settings), *self.findings],
         )
         if self.fields.get("implementation") == "paper":
             report = report.in_the_textbooks_way(self.fields, self.way)
@@ -124,68 +124,6 @@ class _Resolver:
             standing=standing, file="", key=key, value=str(value), field=field, said=said
         )
         self.findings.append(finding)
-
-    # --- what every note has become ----------------------------------------------------------
-
-    def _notes(self) -> list[Finding]:
-        found = [self._final(part, note) for part in self.parts for note in part.notes]
-        return [finding for finding in found if finding is not None]
-
-    def _final(self, part: Part, note: Note) -> Finding | None:
-        standing, said = note.standing, note.said
-        if standing is Standing.ASSUMED and note.value and note.settings:
-            theirs = [name for name in note.settings if name in part.settings]
-            used = [name for name in note.settings if name in part.assumed]
-            if not theirs and any(name in other.settings for other in self.parts for name in used):
-                return None  # another file says it
-        if standing is Standing.ASSUMED and not note.settings and not said:
-            return None
-        if standing is Standing.ASKED and said == "auto":
-            same = {"global_batch": "accumulation"}  # either says how many micro-batches there are
-            if any({name, same.get(name, name)} & self.settings.keys() for name in note.settings):
-                standing, said = Standing.UNDERSTOOD, "as the other file says"
-            else:
-                said = "auto leaves it to a file that is not here; add that file, or say the value"
-        used = [name for name in note.settings if name in self.settings or name.startswith("shape")]
-        if note.settings and not used:
-            if standing is Standing.ASSUMED:
-                return None
-            if standing is Standing.UNDERSTOOD:
-                return self._beside(part, note)  # such as an adapter's rank where there is none
-        fields = [*dict.fromkeys(field_of(name) for name in note.settings)]
-        lacks = [field for field in fields if field not in DEFAULTS]
-        if standing in (Standing.UNDERSTOOD, Standing.ASSUMED) and fields and fields == lacks:
-            idle = all(self.settings.get(name) in OFF for name in note.settings)
-            if idle or standing is Standing.ASSUMED:
-                return None if standing is Standing.ASSUMED else self._beside(part, note)
-            standing, said = Standing.LOST, f"the calculator has no {lacks[0]} yet"
-        if standing is Standing.UNDERSTOOD:
-            others = [
-                other
-                for other in self.parts[self.parts.index(part) + 1 :]
-                for name in note.settings
-                if name in part.settings
-                if other.settings.get(name, part.settings[name]) != part.settings[name]
-            ]
-            if others:
-                standing, said = Standing.ASKED, f"{others[-1].file} says otherwise, and was taken"
-        if standing is Standing.ASKED and fields:
-            said = f"{said}; here by {', '.join('--' + name.replace('_', '-') for name in fields)}"
-        return Finding(
-            standing=standing,
-            file=part.file,
-            key=note.key,
-            value=note.value,
-            field=", ".join(field for field in fields if field not in lacks),
-            said=said,
-        )
-
-    def _beside(self, part: Part, note: Note) -> Finding:
-        return Finding(
-            standing=Standing.BESIDE, file=part.file, key=note.key, value=note.value, said=note.said
-        )
-
-    # --- the run's fields --------------------------------------------------------------------
 
     def _model(self, trains: bool) -> None:
         name = self.settings.get("model_name")
@@ -348,6 +286,11 @@ class _Resolver:
                 self._say(Standing.LOST, "weights", f"{bits} bits", "adapter", said)
             return
         self.fields["adapter"] = "qlora" if bits == 4 else "lora"
+        if bits == 4 and self.settings.get("nested_scales") is False:
+            said = (
+                "scales in 32 bits take 0.4 bits a weight more than those of 8, which were counted"
+            )
+            self._say(Standing.LOST, "scales of the weights", "32 bits", "adapter", said)
         self.fields |= {name: self.settings[name] for name in own if name != "adapter"}
         self.fields["implementation"] = "huggingface"  # PEFT's adapters alone are followed
         narrow = ("bf16", "fp16")
@@ -362,30 +305,3 @@ class _Resolver:
 
 def _whole(value: object) -> int:
     return int(str(value).replace(",", ""))
-
-
-def textbook(
-    fields: Mapping[str, object], errors: Sequence[InputError]
-) -> dict[str, object] | None:
-    """The same run in the textbook's way, where only another way is what cannot be; else None.
-
-    The textbook keeps every score of attention, and FlashAttention none; selective recomputation,
-    which drops them, stands in for it.
-    """
-    way = {"implementation", "recompute", "recipe", *layout.USUAL, *_NOT_OF_THE_TEXTBOOK}
-    if fields.get("implementation") in (None, "paper") or {one.field for one in errors} - way:
-        return None
-    return as_textbook(fields)
-
-
-def as_textbook(fields: Mapping[str, object]) -> dict[str, object]:
-    """A run's fields without what the textbook does not have."""
-    kept = {name: value for name, value in fields.items() if name not in _NOT_OF_THE_TEXTBOOK}
-    copies = fields.get("replicate", 1)
-    if isinstance(copies, int) and copies > 1:
-        # What one GPU holds is decided by those that share one copy.
-        kept["data"] = _whole(fields.get("data", 1)) // copies
-    drops = fields.get("recompute") in (None, "none", "matmuls")
-    if drops and fields.get("attention") != "eager":
-        kept["recompute"] = "selective"
-    return {**kept, "implementation": "paper"}

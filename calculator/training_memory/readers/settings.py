@@ -43,6 +43,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "clip": ("clip", "whether gradients are clipped"),
     "adapter": ("adapter", "whether adapters are trained beside frozen weights"),
     "base_bits": ("adapter", "bits of a frozen weight"),
+    "nested_scales": ("adapter", "whether the scales of such weights are quantized as well"),
     "adapter_rank": ("adapter_rank", "the adapters' rank"),
     "adapter_targets": ("adapter_targets", "the products that have adapters"),
     "adapter_dtype": ("adapter_dtype", "the dtype of the adapters"),

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 from ..errors import InputError
+from .twice import Twice, twice_in, with_twice
 
 #: Far more than any script that starts a job, and than its variables come to.
 _MOST_SCRIPT = 256 * 2**10
@@ -72,11 +73,12 @@ def arguments(field: str, name: str, text: str) -> dict[str, object]:
         if said in found:
             script.variables[variable] = [str(found[said])]
     script.read(text)
-    found |= _named(script.words())
+    named = with_twice(_named(script.words()))
+    found |= named
     if not found:
         allowed = "it has no arguments (--name value) in it; a launch script is needed"
         raise InputError(field, name, allowed)
-    return found
+    return Twice(found, twice_in(named))
 
 
 def _slurm(text: str) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""From a file's text to its values: JSON, YAML, TOML, or the arguments of a shell script.
+"""From a file's text to its values: JSON, YAML, TOML, a script's arguments, a Python file.
 
 YAML alone needs a package, PyYAML: the reader that Hugging Face's libraries, axolotl,
 LLaMA-Factory and torchtune use themselves, so that ``yes`` and ``1e-5`` mean here what they mean
@@ -8,12 +8,13 @@ there. Its loader in plain Python is taken, which the calculator's page can run 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from ..errors import InputError
 from . import shell
 from .json_file import parse_object
+from .twice import Twice, twice_in
 
 # For type checkers alone: only a file in YAML needs the package.
 TYPE_CHECKING = False
@@ -34,10 +35,14 @@ _BY_SUFFIX = {
     "bash": "shell",
     "slurm": "shell",
     "sbatch": "shell",
+    "py": "Python",
 }
 _TABLE = re.compile(r"^\[\[?[A-Za-z0-9_.\"' -]+\]\]?\s*(?:#.*)?$", re.MULTILINE)
 _EQUALS = re.compile(r"^[A-Za-z0-9_.-]+\s*=\s*\S", re.MULTILINE)
 _KEY = re.compile(r"^[ ]*(?:- )?[\w.\"'/-]+[ ]*:(?:\s|$)", re.MULTILINE)
+_PYTHON = re.compile(
+    r"from [\w.]+ import |import [\w.]+(?: as \w+)?$|def \w+\(|@?\w+ = [\w.]+Config\(", re.MULTILINE
+)
 _COMMAND = re.compile(
     r"^\s*(?:export\s+\w+=|\w+=\(|\w+=\$|(?:torchrun|python3?|deepspeed|srun|accelerate|bash)\s)"
     r"|^#!.*sh\b|^\s*--[a-z][\w.-]*(?:[ =]\S.*)?\\?$|\s--[a-z][\w-]+.*\\$",
@@ -47,10 +52,13 @@ _COMMAND = re.compile(
 
 def syntax_of(name: str, text: str) -> str:
     """How a file is written, by the ending of its name or else by what it looks like."""
-    ending = name.rpartition(".")[2].lower()
+    ending = path_of(name).rpartition(".")[2].lower()
     if ending in _BY_SUFFIX and ending != name.lower():
         return _BY_SUFFIX[ending]
     first = text.lstrip("\ufeff \t\r\n")
+    lines = (line for line in first.splitlines() if line.strip() and not line.startswith("#"))
+    if _PYTHON.match(next(lines, "")):
+        return "Python"
     if first.startswith(("{", "//", "/*")):
         return "JSON"
     keys = len(_KEY.findall(text))
@@ -106,7 +114,7 @@ def _yaml(field: str, name: str, text: str) -> dict[str, object]:
     if not isinstance(found, dict):
         allowed = "it holds no keys; a configuration such as `bf16: true` is needed"
         raise InputError(field, name, allowed)
-    return {str(key): value for key, value in found.items()}
+    return Twice({str(key): value for key, value in found.items()}, twice_in(found))
 
 
 @lru_cache(maxsize=1)
@@ -122,7 +130,16 @@ def _loader() -> type[yaml.SafeLoader]:
                 )
             return int(super().construct_yaml_int(node))
 
+        def construct_yaml_map(self, node: yaml.MappingNode) -> Iterator[dict[str, object]]:
+            # What a merge (<<) brings in may be said again; a key of the mapping's own may not.
+            names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            again = [name for name in names if name != "<<" and names.count(name) > 1]
+            found: dict[str, object] = Twice({}, again) if again else {}
+            yield found  # before what is in it, which may refer to it
+            found.update(self.construct_mapping(node))
+
     Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    Loader.add_constructor("tag:yaml.org,2002:map", Loader.construct_yaml_map)
     return Loader
 
 
@@ -138,7 +155,19 @@ def _said(error: Exception) -> str:
 
 
 def _shell(field: str, name: str, text: str) -> dict[str, object]:
-    return dict(shell.arguments(field, name, text))
+    return shell.arguments(field, name, text)
+
+
+def _python(field: str, name: str, text: str) -> dict[str, object]:
+    from . import python_file
+
+    return python_file.values(field, name, text)
+
+
+def path_of(name: str) -> str:
+    """A file's path, without the function in it that is meant: ``registry.py::llama3_8b``."""
+    path, mark, function = name.rpartition("::")
+    return path if mark and path.endswith(".py") and function.isidentifier() else name
 
 
 _PARSERS: Mapping[str, Callable[[str, str, str], dict[str, object]]] = {
@@ -146,4 +175,5 @@ _PARSERS: Mapping[str, Callable[[str, str, str], dict[str, object]]] = {
     "YAML": _yaml,
     "TOML": _toml,
     "shell": _shell,
+    "Python": _python,
 }

@@ -14,13 +14,14 @@ from ..reading import a_flag
 from ..records import dataclass
 from ..units import parse_count
 from .report import Standing, shown
+from .twice import Twice, twice_in
 from .variables import UNSAID, said_in
 
 _MOST_KEYS = 5000
 _DEEPEST = 12
 _MOST = 2**40
 #: What formats write where they leave something off.
-OFF = (None, False, 0, 1, 1.0, "", "none", "no", "false", "off", "null", "0", "1")
+OFF = (None, False, 0, 0.0, "", "none", "no", "false", "off", "null", "0", "0.0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +244,8 @@ class _Walk:
         self.values = values
         self.rows = {key: row for row in form.rows for key in row.keys}
         self.inner = {key[:at] for key in self.rows for at, sign in enumerate(key) if sign == "."}
-        self.met: set[int] = set()
+        #: Rows by where they are in memory: the key that was met, and what it said.
+        self.met: dict[int, tuple[str, Mapping[str, object]]] = {}
         self.count = 0
         self.settings: dict[str, object] = {}
         self.assumed: dict[str, object] = {}
@@ -252,31 +254,40 @@ class _Walk:
 
     def visit(self, above: str, values: Mapping[str, object]) -> None:
         """Every key of ``values``, which stand under the path ``above``."""
+        again = twice_in(values)
         for name, value in values.items():
             self.count += 1
             if self.count > _MOST_KEYS:
                 allowed = f"it has more than {_MOST_KEYS:,} keys; a configuration has fewer"
                 raise InputError("file", None, allowed)
             path = self.form.plain(f"{above}{name}")
+            if name in again:
+                self._again(path, value)
             if row := self.rows.get(path):
                 self._row(row, path, value)
             elif isinstance(value, Mapping) and path in self.inner:
-                self.visit(f"{path}.", {str(key): inner for key, inner in value.items()})
+                self.visit(f"{path}.", _inside(value))
             elif any(fnmatchcase(path, pattern) for pattern in self.form.beside):
                 self._note(path, value, Standing.BESIDE)
             elif isinstance(value, Mapping) and value and path.count(".") < _DEEPEST:
-                self.visit(f"{path}.", {str(key): inner for key, inner in value.items()})
+                self.visit(f"{path}.", _inside(value))
             else:
                 near = nearest(path, self.rows)
                 said = f"{self.form.name} has no such key here"
                 said = f"{said}; did you mean {near}?" if near else said
                 self._note(path, value, Standing.UNKNOWN, said=said)
 
+    def _again(self, path: str, value: object) -> None:
+        """A key that the file has more than once: its program drops all but the last."""
+        row = self.rows.get(path)
+        said = "it stands more than once in the file; the last was taken, as its program does"
+        self._note(path, value, Standing.ASKED, row.settings if row else (), said)
+
     def _row(self, row: Row, path: str, value: object) -> None:
         value, remark, unsaid = said_in(value, self.values)
         if value is None:
             return  # as if it were not there
-        self.met.add(id(row))
+        other, before = self.met.setdefault(id(row), (path, {}))
         if _size(value) > _MOST_KEYS:
             self.errors.append(
                 InputError(path, shown(value), "it is larger than any that is meant")
@@ -298,6 +309,12 @@ class _Walk:
             self.errors += errors.errors
             return
         self.settings |= found.settings
+        self.met[id(row)] = (path, found.settings)
+        if other != path and any(
+            before.get(name, one) != one for name, one in found.settings.items()
+        ):
+            said = f"{other} stands in the file as well and says otherwise; this was taken"
+            self._note(path, value, Standing.ASKED, tuple(found.settings), said)
         if found.lost:
             self._note(path, value, Standing.LOST, (), found.lost)
         if found.settings:
@@ -329,6 +346,10 @@ class _Walk:
     ) -> None:
         note = Note(key=key, value=shown(value), standing=standing, settings=settings, said=said)
         self.notes.append(note)
+
+
+def _inside(value: Mapping[object, object]) -> dict[str, object]:
+    return Twice({str(key): inner for key, inner in value.items()}, twice_in(value))
 
 
 def _size(value: object) -> int:

@@ -1,7 +1,8 @@
-"""A torchtitan job in TOML, or its keys as flags.
+"""A torchtitan job in TOML, in Python, or its keys as flags.
 
-Keys and what they are where they are missing follow ``torchtitan/config/job_config.py``, and the
-older names of torchtitan before that file.
+Keys and what they are where they are missing follow ``torchtitan/config/configs.py``, and the
+older names of torchtitan before that file. A job in Python is a function of a
+``config_registry.py``, which is read and not run (:mod:`.python_file`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,24 @@ from collections.abc import Mapping
 from ..errors import InputError
 from ..units import parse_count
 from .fsdp import shards
+from .names import model_id
 from .optimizers import CLASSES, OTHER
-from .table import Format, Taken, choice, count, flag, lost, taken, text, word_of, words
-from .training_arguments import clips, dtype_row
+from .python_file import LINES
+from .table import (
+    Format,
+    Taken,
+    choice,
+    count,
+    flag,
+    lost,
+    taken,
+    text,
+    word_of,
+    words,
+)
+from .training_arguments import IN_EIGHT, clips, dtype_row
 
+_SEQUENCE = "enable_sequence_parallel"
 _PP = "parallelism.pipeline_parallel_"
 _FLOAT8 = "8-bit operations are not modelled; the weights and what is kept were counted as BF16's"
 _COMPILED = "torch.compile fuses operations, so less is kept between them than was counted"
@@ -31,8 +46,33 @@ FLAVORS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def named(values: Mapping[str, object], settings: dict[str, object]) -> None:
-    """Put the catalog's model in the place of torchtitan's name and flavor."""
+def finish(values: Mapping[str, object], settings: dict[str, object]) -> None:
+    """Settings that no key decides alone: the model, and whether tokens are split as well."""
+    parallelism = values.get("parallelism")
+    if isinstance(parallelism, Mapping) and word_of(parallelism.get(_SEQUENCE, True)) == "false":
+        settings["sequence_parallel"] = False
+    if "model_spec" in values or "function" in values:
+        _registered(values, settings)
+    else:
+        _named(values, settings)
+
+
+def _registered(values: Mapping[str, object], settings: dict[str, object]) -> None:
+    """The catalog's model for a function's: by its assets, or by what the function is called."""
+    assets = word_of(values.get("hf_assets_path", "")).rstrip("/").rpartition("/")[2]
+    function = word_of(values.get("function", ""))
+    spec = values.get("model_spec")
+    flavor = word_of(spec.get("argument 1", "")) if isinstance(spec, Mapping) else ""
+    family = next((name for name in FLAVORS if function.startswith(name)), "")
+    flavor = flavor or function.removeprefix(f"{family}_")
+    known = FLAVORS.get(family, {}).get(flavor)
+    if known is None and family == "":
+        known = model_id(assets)
+    settings["model_name"] = known or f"{family or assets} {flavor}".strip()
+
+
+def _named(values: Mapping[str, object], settings: dict[str, object]) -> None:
+    """The catalog's model in the place of torchtitan's name and flavor."""
     model = values.get("model")
     name, flavor = (
         (word_of(model.get(key, usual)) for key, usual in (("name", "llama3"), ("flavor", "")))
@@ -118,11 +158,39 @@ def _tensor(name: str, value: object) -> Taken:
     return Taken(settings={"tensor": parse_count(name, value), "sequence_parallel": True})
 
 
+@taken("loss._component_", ("loss",))
+def _loss(name: str, value: object) -> Taken:
+    word = word_of(value)
+    if "chunked" in word:
+        return Taken(settings={"loss": "chunked"}, lost=IN_EIGHT)
+    known = "crossentropy" in word
+    why = "" if known else "this loss is not modelled; the full one was counted"
+    return Taken(settings={"loss": "full"} if known else {}, lost=why)
+
+
+@taken("optimizer._component_", ("optimizer_in_backward",))
+def _container(name: str, value: object) -> Taken:
+    word = word_of(value)
+    if "inbackward" in word:
+        return Taken(settings={"optimizer_in_backward": True})
+    known = "adamw" in word or word.rpartition(".")[0].endswith("optimizerscontainer")
+    return Taken(settings={}, lost="" if known else OTHER)
+
+
+@taken("function", ("model_name",), "config")
+def _function(name: str, value: object) -> Taken:
+    """A function of torchtitan's Python configurations; a script names it, without its file."""
+    if name == "function":
+        return Taken(settings={"model_name": value}, said="the configuration that was read")
+    why = "it names a configuration in Python: add torchtitan's config_registry.py"
+    return Taken(settings={}, lost=why)
+
+
 FORMAT = Format(
     id="torchtitan",
     name="torchtitan job",
-    written="TOML, or flags in a script",
-    source="torchtitan, config/job_config.py",
+    written="TOML, a config_registry.py, or flags in a script",
+    source="torchtitan, config/configs.py",
     implementation="torchtitan",
     marks=words(
         """
@@ -130,11 +198,23 @@ FORMAT = Format(
         model.name parallelism.data_parallel_shard_degree activation_checkpoint.mode training.steps
         optimizer.lr metrics.log_freq training.batch_size parallelism.tensor_parallel_degree
         lr_scheduler.warmup_steps training.tensor_parallel_degree profiling.enable_profiling
-        training.dataset checkpoint.interval optimizer.name
+        training.dataset checkpoint.interval optimizer.name model_spec function hf_assets_path
+        module         lr_scheduler.decay_ratio activation_checkpoint
         """
     ),
     rows=(
         text("model.flavor", "model_name"),
+        _function,
+        flag(f"parallelism.{_SEQUENCE}", "sequence_parallel"),
+        _loss,
+        _container,
+        lost(LINES, "what these lines change is not in the answer", off=()),
+        lost(
+            "model_spec.attn_backend",
+            "this attention is not modelled; FlashAttention's was counted",
+            off=(None, "sdpa", "flash"),
+        ),
+        lost("model_spec.moe_comm_backend", "this exchange between experts is not modelled"),
         count("training.local_batch_size", "micro_batch", "training.batch_size", usual=8),
         _global,
         count("training.seq_len", "sequence", usual=2048),
@@ -147,6 +227,19 @@ FORMAT = Format(
             "experimental.enable_cpu_offload",
         ),
         lost("training.compile", _COMPILED, "compile.enable"),
+        lost(
+            "parallelism.enable_async_tensor_parallel",
+            "buffers that tensor parallelism shares between GPUs are not counted",
+            "experimental.enable_async_tensor_parallel",
+            "parallelism.enable_fsdp_symm_mem",
+        ),
+        lost("fault_tolerance.enable", "copies that fault tolerance keeps are not counted"),
+        lost("validation.enable", "validation between the steps is not counted"),
+        lost(
+            "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
+            "products that are recomputed by their shape are not modelled",
+            off=(None, [], ["moe.router.gate"]),
+        ),
         choice("optimizer.name", CLASSES, unknown=OTHER, usual="AdamW"),
         _kernel,
         flag("optimizer.early_step_in_backward", "optimizer_in_backward"),
@@ -186,6 +279,8 @@ FORMAT = Format(
         lost(
             "model.converters",
             _FLOAT8,
+            "model_converters.converters",
+            "model_spec.converters",
             "float8.recipe_name",
             "float8.enable_float8_linear",
             off=(None, [], "", False),
@@ -199,20 +294,24 @@ FORMAT = Format(
         f"{_PP}last*",
         *words(
             """
+            _component_ *._component_ hf_assets_path dump_folder model_spec.argument*
+            model_spec._component_ dataloader.* validator.* profiler.* tokenizer.* module
             job.* profiling.* metrics.* model.name model.tokenizer_path model.hf_assets_path
             model.print_after_conversion model.norm_type optimizer.* lr_scheduler.*
             training.dataset* training.steps training.mixed_precision_reduce training.gc_*
             training.seed training.determin* training.warmup_steps training.data_parallel_type
-            compile.* parallelism.enable_* parallelism.context_parallel_rotate_method
+            compile.* parallelism.enable_compiled* parallelism.context_parallel_rotate_method
             parallelism.context_parallel_load* checkpoint.* comm.*
-            memory_estimation.* activation_checkpoint.per_op* activation_checkpoint.preserve*
+            memory_estimation.* activation_checkpoint.preserve*
             activation_checkpoint.determinism* activation_checkpoint.visualize*
-            activation_checkpoint.debug float8.* mx.* quantize.* fault_tolerance.* experimental.*
-            validation.* debug.* master_* rdzv* role tee local-ranks-filter local_rank*
+            activation_checkpoint.debug float8.* mx.* quantize.* fault_tolerance.*
+            activation_checkpoint.memory_budget experimental.custom*
+            experimental.enable_compiled* validation.* debug.* master_* rdzv* role tee
+            local-ranks-filter local_rank*
             job.config_file sbatch.*
             """
         ),
     ),
     silent=("how many GPUs the job runs on, unless every degree is given",),
-    finish=named,
+    finish=finish,
 )

@@ -15,7 +15,7 @@ from .fsdp import shards
 from .names import model_id
 from .optimizers import CLASSES, OTHER
 from .table import Format, Taken, count, is_on, lost, taken, word_of, words
-from .training_arguments import COMPILED, dtype_row, offloads, recomputes
+from .training_arguments import COMPILED, IN_EIGHT, dtype_row, offloads, recomputes
 
 _KIND = re.compile(r"^(?:lora|qlora|dora|qdora)_")
 
@@ -66,7 +66,7 @@ def _fused(name: str, value: object) -> Taken:
 def _loss(name: str, value: object) -> Taken:
     last = word_of(value).rpartition(".")[2]
     if "linearcrossentropy" in last or "chunked" in last:
-        return Taken(settings={"loss": "chunked"})
+        return Taken(settings={"loss": "chunked"}, lost=IN_EIGHT)
     if "crossentropy" in last:
         return Taken(settings={"loss": "full"})
     return Taken(settings={}, lost="this loss is not modelled; the full one was counted")
@@ -118,6 +118,7 @@ FORMAT = Format(
         _loss,
         _clips,
         lost("compile", COMPILED),
+        lost("enable_fp8_training", "8-bit operations are not modelled"),
         lost("fsdp_cpu_offload", "what is moved to the host was counted as staying on the GPU"),
         lost(
             "fsdp_reshard_after_forward",

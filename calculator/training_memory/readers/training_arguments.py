@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ..errors import InputError
 from . import adapters, fsdp
 from .optimizers import OTHER, TRANSFORMERS
-from .table import Format, Row, Taken, choice, count, is_on, lost, taken, text, word_of, words
+from .table import Format, Row, Taken, choice, count, flag, is_on, lost, taken, text, word_of, words
 
 DTYPES = {
     "float32": "fp32",
@@ -23,6 +23,7 @@ DTYPES = {
     "bf16": "bf16",
 }
 QUANTIZED = "weights of 4 or 8 bits are not modelled; they were counted at their full size"
+IN_EIGHT = "the loss is cut into 8 chunks; chunks of 1,024 tokens were counted"
 COMPILED = "torch.compile fuses operations, so less is kept between them than was counted"
 
 
@@ -104,6 +105,7 @@ ATTENTION = choice(
         "kernels-community/flash-attn3": {"attention": "flash"},
         "eager": {"attention": "eager"},
     },
+    "model_init_kwargs.attn_implementation",
     unknown="this attention is not modelled; FlashAttention's was counted",
 )
 
@@ -111,12 +113,44 @@ ATTENTION = choice(
 @taken("deepspeed", ("engine", "master"))
 def deepspeed_file(name: str, value: object) -> Taken:
     """A path to another file, or the DeepSpeed configuration itself."""
+    if isinstance(value, dict) or (isinstance(value, str) and value.lstrip().startswith("{")):
+        return Taken(settings={"master": True}, said="a DeepSpeed configuration, read as such")
     if isinstance(value, str):
         return Taken(settings={"engine": value, "master": True})
-    if isinstance(value, dict):
-        return Taken(settings={}, lost="write it to a file of its own and add that")
     raise InputError(name, value, "the path of a DeepSpeed configuration is needed")
 
+
+BUCKETS = "DDP's buckets of another size than 25 MiB are not modelled"
+
+#: What transformers hands on to accelerate.
+ACCELERATED: tuple[Row, ...] = (
+    lost(
+        "accelerator_config.gradient_accumulation_kwargs.sync_each_batch",
+        "gradients that are reduced after every micro-batch were counted as whole until the last",
+        "gradient_accumulation_kwargs.sync_each_batch",
+    ),
+    lost(
+        "accelerator_config.split_batches",
+        "the micro-batch is then that of all GPUs together: say --micro-batch",
+        "split_batches",
+    ),
+)
+#: What axolotl hands on to transformers as well.
+HANDED_ON: tuple[Row, ...] = (
+    lost("torch_compile_backend", COMPILED, "torch_compile_mode"),  # either turns it on
+    lost("label_smoothing_factor", "a smoothed loss makes one more copy of the logits"),
+    lost("optim_args", "what an optimizer is told beside its name is not read", off=(None, "")),
+    lost("ddp_bucket_cap_mb", BUCKETS, off=(None, 25, "25")),
+    lost("ddp_static_graph", "DDP with a fixed graph is not modelled"),
+    *ACCELERATED,
+)
+_ACCELERATED = words(
+    """
+    dispatch_batches even_batches use_seedable_sampler non_blocking use_configured_state
+    gradient_accumulation_kwargs.*
+    """,
+    under="accelerator_config.",
+)
 
 #: Rows that trainers built on transformers share.
 SHARED: tuple[Row, ...] = (
@@ -133,6 +167,14 @@ SHARED: tuple[Row, ...] = (
     lost("torch_compile", COMPILED),
     lost("neftune_noise_alpha", "noise on the embeddings takes one more tensor of their size"),
     lost("auto_find_batch_size", "it halves the micro-batch until the job fits"),
+    *HANDED_ON,
+    lost(
+        "eval_strategy",
+        "evaluation is not counted: it can need more than a step, where a script gathers "
+        "predictions on the GPU",
+        "evaluation_strategy",
+    ),
+    lost("use_cpu", "a job without a GPU is not counted", "no_cuda", "use_mps_device"),
     offloads("activation_offloading"),
     lost("optim_target_modules", "low-rank optimizers are not modelled; AdamW was counted"),
     lost("parallelism_config", "write its degrees as flags: --data, --tensor and so on"),
@@ -148,22 +190,26 @@ SHARED: tuple[Row, ...] = (
 )
 
 #: transformers' keys that do not bear on what a training step holds on a GPU.
-BESIDE: tuple[str, ...] = words(
-    """
+BESIDE: tuple[str, ...] = (
+    words(
+        """
     output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_* warmup_*
-    optim_args weight_decay adam_* label_smoothing_* average_tokens_across_devices tf32
-    torch_compile_* torch_empty_cache_steps logging_* log_* include_* disable_tqdm report_to
-    run_name project trackio_* wandb_* eval_* per_device_eval_batch_size per_gpu_eval_batch_size
-    evaluation_strategy prediction_loss_only batch_eval_metrics save_* hub_* push_to_hub*
+    weight_decay adam_* average_tokens_across_devices tf32 torch_empty_cache_steps logging_* log_*
+    include_* disable_tqdm report_to run_name project trackio_* wandb_* eval_*
+    per_device_eval_batch_size per_gpu_eval_batch_size
+    prediction_loss_only batch_eval_metrics save_* hub_* push_to_hub*
     enable_jit_checkpoint load_best_model_at_end metric_for_best_model greater_is_better
     ignore_data_skip restore_callback_states_from_checkpoint full_determinism seed data_seed
-    accelerator_config dataloader_* remove_unused_columns label_names train_sampling_strategy
-    group_by_length length_column_name ddp_* debug skip_memory_metrics do_* resume_from_* local_rank
-    jit_mode_eval past_index no_cuda use_mps_device split_batches predict_with_generate generation_*
-    trust_remote_code model_revision use_cpu cache_dir token use_auth_token tokenizer_*
-    use_fast_tokenizer ray_scope config_name max_train_samples max_eval_samples
+    dataloader_* remove_unused_columns label_names train_sampling_strategy
+    group_by_length length_column_name ddp_backend ddp_timeout ddp_find* ddp_broadcast* debug
+    skip_memory_metrics do_* resume_from_* local_rank
+    jit_mode_eval past_index predict_with_generate generation_*
+    trust_remote_code model_revision cache_dir token use_auth_token tokenizer_*
+    use_fast_tokenizer ray_scope max_train_samples max_eval_samples
     preprocessing_num_workers overwrite_cache validation_* train_file test_file streaming use_ipex
     """
+    )
+    + _ACCELERATED
 )
 
 
@@ -181,8 +227,20 @@ _LAUNCHER = words(
 )
 _MODEL: tuple[Row, ...] = (
     text("model_name_or_path", "model_name", "model_name"),
-    dtype_row("dtype", "weights_dtype", "torch_dtype", "model_init_kwargs.torch_dtype"),
+    dtype_row(
+        "dtype",
+        "weights_dtype",
+        "torch_dtype",
+        "model_init_kwargs.torch_dtype",
+        "model_init_kwargs.dtype",
+    ),
     lost("load_in_4bit", QUANTIZED, "load_in_8bit"),
+    lost(
+        "config_name",
+        "the model is made from that configuration: add its config.json",
+        "config_overrides",
+        off=(None, ""),
+    ),
 )
 
 _MARKS = words(
@@ -227,6 +285,18 @@ FORMAT = Format(
 )
 
 
+def packed(key: str) -> Row:
+    """Samples put together until a sequence is full, which is what is counted anyway."""
+
+    @taken(key, ())
+    def row(name: str, value: object) -> Taken:
+        on = is_on(name, value)
+        full = "sequences are full, as they were counted"
+        return Taken(settings={}, said=full if on else "shorter samples need less than was counted")
+
+    return row
+
+
 @taken("use_peft", ("adapter",))
 def _peft(name: str, value: object) -> Taken:
     return Taken(settings={"adapter": "lora"} if is_on(name, value) else {})
@@ -267,9 +337,20 @@ TRL = Format(
         adapters.dropout("lora_dropout"),
         adapters.bits("load_in_4bit", 4),
         adapters.bits("load_in_8bit", 8),
+        packed("packing"),
         lost("padding_free", "a batch without padding may hold fewer tokens than was counted"),
         lost("loss_type", "this loss is not modelled; the full one was counted", off=(None, "nll")),
         lost("router_aux_loss_coef", "the routers' own loss is not counted"),
+        lost(
+            "lora_modules_to_save",
+            "modules that are trained whole beside the adapters are not counted",
+            off=(None, []),
+        ),
+        lost("use_dora", "DoRA's magnitudes are not modelled; LoRA was counted"),
+        lost("lora_target_parameters", "adapters beside experts are not modelled", off=(None, [])),
+        flag("use_bnb_nested_quant", "nested_scales", "bnb_4bit_use_double_quant", usual=False),
+        lost("bnb_4bit_quant_storage", "4-bit weights stored in another dtype are not modelled"),
+        lost("model_init_kwargs.quantization_config", QUANTIZED, off=(None, {})),
         lost("beta", "a reference model beside the trained one is not counted"),
     ),
     beside=(
@@ -278,9 +359,9 @@ TRL = Format(
         *_LAUNCHER,
         *words(
             """
-            dataset* packing* eval_packing model_type completion_only_loss assistant_only_loss
+            dataset* packing_strategy eval_packing model_type completion_only* assistant_only*
             truncation_mode shuffle_dataset pad_to_multiple_of eos_token pad_token chat_template*
-            model_init_kwargs lora_* use_rslora use_dora bnb_4bit_* use_bnb_nested_quant
+            lora_alpha lora_task_type use_rslora bnb_4bit_quant_type bnb_4bit_compute_dtype
             max_prompt_length max_completion_length
             """
         ),

@@ -67,6 +67,33 @@ class Strip(Group):
                 now += node.bytes
 
 
+class Shared(Group):
+    """A group that stands in a tree many times over: it is summed up once."""
+
+    __slots__ = ("_climbed", "_walked")
+    _climbed: tuple[int, int] | None
+    _walked: Segment | None
+
+    def __init__(self, label: str, children: tuple[Node, ...]) -> None:
+        super().__init__(label=label, children=children)
+        object.__setattr__(self, "_climbed", None)
+        object.__setattr__(self, "_walked", None)
+
+    def walked(self) -> Segment:
+        """As :func:`walk` sums it up."""
+        if self._walked is None:
+            object.__setattr__(self, "_walked", _of_children(self))
+        assert self._walked
+        return self._walked
+
+    def climbed(self) -> tuple[int, int]:
+        """As :func:`climb` finds it."""
+        if self._climbed is None:
+            object.__setattr__(self, "_climbed", _climb_children(self))
+        assert self._climbed
+        return self._climbed
+
+
 def opened(node: Node) -> Node:
     """The same tree with the events of every strip made, once and for all."""
     if isinstance(node, Strip):
@@ -112,9 +139,33 @@ class _Running:
             self.parts = tuple(map(sum, zip(self.now, segment.parts, strict=True)))
             self.at, self.counters = segment.at, segment.counters
         for place, most in enumerate(segment.largest):
-            self.largest[place] = max(self.largest[place], self.now[place] + most)
+            if most:
+                self.largest[place] = max(self.largest[place], self.now[place] + most)
             self.now[place] += segment.remains[place]
         self.total += sum(segment.remains)
+
+    def repeated(self, one: Segment, repeat: Repeat) -> None:
+        """All runs of a segment: highest in the last run if it grows, else in the first."""
+        if repeat.count == 0:
+            return
+        before = repeat.count - 1
+        grows = sum(one.remains)
+        turn = before if grows > 0 else 0
+        highest = self.total + turn * grows + one.peak
+        now = self.now
+        if highest > self.peak:
+            self.peak = highest
+            self.parts = tuple(
+                held + turn * remains + part
+                for held, remains, part in zip(now, one.remains, one.parts, strict=True)
+            )
+            self.at, self.counters = one.at, {**repeat.counted(turn), **one.counters}
+        for place, (remains, most) in enumerate(zip(one.remains, one.largest, strict=True)):
+            if remains or most:
+                above = most + before * remains if remains > 0 else most
+                self.largest[place] = max(self.largest[place], now[place] + above)
+                now[place] += repeat.count * remains
+        self.total += repeat.count * grows
 
     def done(self) -> Segment:
         return Segment(
@@ -127,24 +178,8 @@ class _Running:
         )
 
 
-def _repeated(one: Segment, repeat: Repeat) -> Segment:
-    """All runs of a segment, from the one: highest in the last run if it grows, else the first."""
-    if repeat.count == 0:
-        return Segment()
-    before = repeat.count - 1
-    turn = before if sum(one.remains) > 0 else 0
-    start = tuple(turn * remains for remains in one.remains)
-    return Segment(
-        remains=tuple(repeat.count * remains for remains in one.remains),
-        peak=sum(start) + one.peak,
-        parts=tuple(map(sum, zip(start, one.parts, strict=True))),
-        largest=tuple(
-            max(0, before * remains) + most
-            for remains, most in zip(one.remains, one.largest, strict=True)
-        ),
-        at=one.at,
-        counters={**repeat.counted(turn), **one.counters},
-    )
+def _walked(node: Node) -> Segment:
+    return node.walked() if isinstance(node, Strip | Shared) else walk(node)
 
 
 def walk(node: Node) -> Segment:
@@ -157,13 +192,20 @@ def walk(node: Node) -> Segment:
 def _walk_into(running: _Running, node: Node) -> None:
     if isinstance(node, Event):
         running.event(node)
-    elif isinstance(node, Strip):
+    elif isinstance(node, Strip | Shared):
         running.segment(node.walked())
     elif isinstance(node, Group):
         for child in node.children:
             _walk_into(running, child)
     else:
-        running.segment(_repeated(walk(node.child), node))
+        running.repeated(_walked(node.child), node)
+
+
+def _of_children(group: Group) -> Segment:
+    running = _Running()
+    for child in group.children:
+        _walk_into(running, child)
+    return running.done()
 
 
 def climb(node: Node) -> tuple[int, int]:
@@ -173,15 +215,19 @@ def climb(node: Node) -> tuple[int, int]:
     """
     if isinstance(node, Event):
         return node.bytes, max(0, node.bytes)
-    if isinstance(node, Strip):
+    if isinstance(node, Strip | Shared):
         return node.climbed()
     if isinstance(node, Repeat):
         if node.count == 0:
             return 0, 0
         remains, peak = climb(node.child)
         return node.count * remains, peak + max(0, (node.count - 1) * remains)
+    return _climb_children(node)
+
+
+def _climb_children(group: Group) -> tuple[int, int]:
     total = peak = 0
-    for child in node.children:
+    for child in group.children:
         remains, above = climb(child)
         peak = max(peak, total + above)
         total += remains

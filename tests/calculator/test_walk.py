@@ -6,7 +6,7 @@ from strategies import trees
 from training_memory.categories import Category
 from training_memory.events import Counter, Event, Group, Node, Phase, Repeat, count, expand
 from training_memory.timeline import timeline
-from training_memory.walk import climb, left, walk, walk_expanded
+from training_memory.walk import Shared, climb, left, walk, walk_expanded
 
 
 @given(trees)
@@ -21,6 +21,18 @@ def test_the_quick_walks_find_the_same(tree):
     segment = walk(tree)
     assert climb(tree) == (sum(segment.remains), segment.peak)
     assert left(tree) == segment.remains
+
+
+@given(trees)
+@settings(max_examples=200)
+def test_a_part_that_stands_in_several_places_is_summed_up_like_any_other(tree):
+    shared = Shared("", (tree,))
+    again = Repeat(count=3, child=shared, counters=(Counter("turn"),))
+    whole = Group(label="", children=(shared, again, shared))
+    assert walk(whole) == walk_expanded(whole)
+    segment = walk(whole)
+    assert climb(whole) == (sum(segment.remains), segment.peak)
+    assert left(whole) == segment.remains
 
 
 @given(trees)

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from ..blocks.ledger import Recompute
 from ..categories import Category
 from ..events import Event, Group, Node, Phase
-from ..held import before_step
+from ..held import Held, before_step
 from ..layouts import rounded
 from ..pipeline import Pass, rounds, tree
 from ..rank import Rank
 from ..recorded import Sized, sizes_of
 from ..recording import MOST
+from ..records import dataclass
 from ..run import Run
+from ..walk import Shared
 from .held import BF16_BYTES, FP32_BYTES, held_rows, left_of
 from .recording import record
 from .shape import structure, values
@@ -21,12 +23,13 @@ from .shape import structure, values
 
 def step(run: Run, rank: Rank) -> Group:
     """The whole step."""
+    rows = held_rows(run, rank)
     return Group(
         label="one training step",
         children=(
-            before_step(held_rows(run, rank)),
+            before_step(rows),
             Group(label="forward and backward", children=tuple(_Schedule(run, rank).nodes())),
-            Group(label="optimizer", children=tuple(_optimizer(run, rank))),
+            Group(label="optimizer", children=tuple(_optimizer(run, rows))),
         ),
     )
 
@@ -48,6 +51,23 @@ def sized(run: Run, rank: Rank, part: int = 0, *, waits: bool = False) -> Sized:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A pass apart from its micro-batch.
+
+    ``same``: the part's pass before went the same way; ``other``: the part whose gradient is there
+    early, or whose is given back, if any; ``starts``: it is the part's first; ``late``: no forward
+    pass came between it and the one before.
+    """
+
+    forward: bool
+    part: int
+    same: bool
+    other: int | None
+    starts: bool
+    late: bool
+
+
 class _Schedule:
     """The passes of a stage, and what the schedule's own variables hold between them.
 
@@ -66,6 +86,7 @@ class _Schedule:
         self.ways = [self._ways(part) for part in range(rank.parts)]
         #: Which direction each part's pass before went in.
         self.before = [False] * rank.parts
+        self.made: dict[Kind, Shared] = {}
         self.last = run.micro_batches * rank.parts - 1
         self.ahead = rank.in_flight - 1
         #: Of a part's last routing, what goes when it first routes again, and is back at the end.
@@ -77,7 +98,7 @@ class _Schedule:
         if run.model.experts and run.recompute is Recompute.FULL and rank.in_flight > 1:
             made[True] = sized(run, rank, part, waits=True)
         return {
-            (forward, same): one.phase("forward" if forward else "backward")
+            (forward, same): _shared(one.phase("forward" if forward else "backward"))
             for same, one in made.items()
             for forward in (True, False)
         }
@@ -101,40 +122,53 @@ class _Schedule:
         return [*passes, *left, *self._goes_back(0), *stay]
 
     def _node(self, one: Pass) -> Node:
-        if one.forward:
-            nodes = self._interleaved_forward(one) if self.rank.parts > 1 else self._forward(one)
-            if not one.micro_batch:
-                nodes += self._routed_goes(one.part)
-        else:
-            nodes = self._interleaved_backward(one) if self.rank.parts > 1 else self._backward(one)
+        """A pass with what its variables do; passes of one kind are one node."""
+        kind = self._kind(one)
         self.before[one.part] = one.forward
-        label = "forward" if one.forward else "backward"
-        return nodes[0] if len(nodes) == 1 else Group(label=label, children=tuple(nodes))
+        if kind not in self.made:
+            self.made[kind] = self._made(one, kind)
+        return self.made[kind]
 
-    def _pass(self, one: Pass) -> Group:
-        return self.ways[one.part][one.forward, self.before[one.part] is one.forward]
+    def _kind(self, one: Pass) -> Kind:
+        """All that decides what happens in a pass: see :class:`Kind`."""
+        same = self.before[one.part] is one.forward
+        turn = one.rank - self.ahead if one.forward else one.rank - 1
+        other = self._part_of_backward(turn) if turn >= (1 if one.forward else 0) else None
+        starts = one.forward and not one.micro_batch
+        late = not one.forward and one.rank + self.ahead > self.last
+        return Kind(one.forward, one.part, same, other, starts, late)
 
-    def _forward(self, one: Pass) -> list[Node]:
-        after = [self._ends(0)] if one.rank > self.ahead else []
-        return [self._pass(one), *after]
+    def _made(self, one: Pass, kind: Kind) -> Shared:
+        body = self.ways[one.part][one.forward, kind.same]
+        interleaved = self.rank.parts > 1
+        if one.forward:
+            nodes = (
+                self._interleaved_forward(body, kind) if interleaved else self._forward(body, kind)
+            )
+            nodes += self._routed_goes(one.part) if kind.starts else []
+        elif interleaved:
+            nodes = self._interleaved_backward(body, kind)
+        else:
+            nodes = self._backward(body, kind)
+        return Shared("forward" if one.forward else "backward", tuple(nodes))
 
-    def _backward(self, one: Pass) -> list[Node]:
-        if not one.rank:
-            return [self._pass(one)]
+    def _forward(self, body: Group, kind: Kind) -> list[Node]:
+        return [body, *([] if kind.other is None else [self._ends(0)])]
+
+    def _backward(self, body: Group, kind: Kind) -> list[Node]:
+        if kind.other is None:
+            return [body]
         # Where no forward pass came between, the output is given the next now.
-        before = [self._ends(0)] if one.rank + self.ahead > self.last else []
-        return [*before, *self._came(0), self._pass(one), *self._goes_back(0)]
+        before = [self._ends(0)] if kind.late else []
+        return [*before, *self._came(0), body, *self._goes_back(0)]
 
-    def _interleaved_forward(self, one: Pass) -> list[Node]:
-        early = []
-        if one.rank > self.ahead:
-            early = self._came(self._part_of_backward(one.rank - self.ahead))
-        return [*map(_opposite, early), self._pass(one), *early]
+    def _interleaved_forward(self, body: Group, kind: Kind) -> list[Node]:
+        early = [] if kind.other is None else self._came(kind.other)
+        return [*map(_opposite, early), body, *early]
 
-    def _interleaved_backward(self, one: Pass) -> list[Node]:
-        part = one.part
-        sent = self._goes_back(self._part_of_backward(one.rank - 1)) if one.rank else []
-        return [self._pass(one), self._ends(part), *self._came(part), *sent]
+    def _interleaved_backward(self, body: Group, kind: Kind) -> list[Node]:
+        sent = [] if kind.other is None else self._goes_back(kind.other)
+        return [body, self._ends(kind.part), *self._came(kind.part), *sent]
 
     def _part_of_backward(self, rank: int) -> int:
         """The part that the backward pass of this place goes through."""
@@ -167,6 +201,10 @@ class _Schedule:
         return [_goes("gradient for the stage before", self.sent_bytes, Category.TEMPORARY)]
 
 
+def _shared(group: Group) -> Shared:
+    return Shared(group.label, group.children)
+
+
 def _goes(name: str, size: int, category: Category) -> Event:
     return Event(
         phase=Phase.BACKWARD,
@@ -189,10 +227,9 @@ def _opposite(event: Event) -> Event:
     )
 
 
-def _optimizer(run: Run, rank: Rank) -> Iterator[Node]:
-    rows = {row.category: row for row in held_rows(run, rank)}
+def _optimizer(run: Run, rows: tuple[Held, ...]) -> Iterator[Node]:
     if run.recipe.by_category[Category.GRADIENTS] < FP32_BYTES:
-        size = rows[Category.MASTER].bytes
+        size = sum(row.bytes for row in rows if row.category is Category.MASTER)
         for sign in (1, -1):
             yield Event(
                 phase=Phase.OPTIMIZER,

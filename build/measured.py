@@ -19,6 +19,7 @@ from typing import Any
 import measured_litgpt
 import measured_llmc
 import measured_losses
+import measured_torchtune
 from places import DOCS
 from training_memory.estimate import estimate
 from training_memory.need import CONTEXT
@@ -108,6 +109,8 @@ def _predicted(counter: Counter, run: Run | None, entry: Mapping[str, Any]) -> i
         return measured_losses.peak(**entry["loss"])
     if "litgpt" in entry:
         return measured_litgpt.peak(**entry["litgpt"])
+    if "torchtune" in entry:
+        return measured_torchtune.peak(entry["torchtune"])
     if "llm_c" in entry:
         return measured_llmc.allocated(**entry["llm_c"])
     return None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import accuracy_tables
 import block_tables
+import compiled_tables
 import decoder_run
 import decoder_tables
 import format_tables
@@ -239,6 +240,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "blocks": block_tables.summary,
     "blocks-all": block_tables.every,
     "blocks-tensors": block_tables.tensors,
+    "compiled": compiled_tables.summary,
     "peers": peer_tables.summary,
     "peers-rows": peer_tables.rows,
     "reserved": reserved_tables.shares,

@@ -21,7 +21,7 @@ from .pipeline import Schedule
 from .render.table import wrapped
 from .run import DEFAULTS
 from .sharding import FsdpUnits, Prefetch, ReduceDtype, Way
-from .switches import Attention, Fusion, Loss, Offload, Optimizer, OptimizerKernel
+from .switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter, Dtype, Targets
 
 _LEAST_WIDTH = 60
@@ -47,6 +47,7 @@ RUN_HELP = {
     "mlp": ("NAME", f"the same, activation and gate by one kernel or several: {', '.join(Fusion)}"),
     "norm_kernel": ("NAME", f"the same, RMSNorm by one kernel or several: {', '.join(Fusion)}"),
     "dropout": ("on|off", "the same: whether the model's dropouts drop anything"),
+    "compile": ("NAME", f"of torchtitan, by torch.compile: {', '.join(Compile)}"),
     "adapter": ("NAME", f"what is trained in place of all weights: {', '.join(Adapter)}"),
     "adapter_rank": ("N", "rank of the adapters"),
     "adapter_targets": ("NAME", f"products that get one: {', '.join(Targets)}"),

@@ -16,7 +16,7 @@ from .implementations import Implementation
 from .records import dataclass
 from .run import Run
 from .splits import in_fsdp2
-from .switches import Attention, Fusion, Loss, Offload, Optimizer, OptimizerKernel
+from .switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter
 
 Fields = Mapping[str, object]
@@ -104,6 +104,11 @@ def _offload(run: Run) -> Iterator[Fields]:
     if run.implementation is not Implementation.PAPER and run.switches.offload is Offload.NONE:
         yield {"offload": str(Offload.CHECKPOINTS)}
         yield {"offload": str(Offload.SAVED)}
+
+
+def _compile(run: Run) -> Iterator[Fields]:
+    if run.implementation is Implementation.TORCHTITAN:
+        yield from ({"compile": str(one)} for one in Compile if one is not run.switches.compile)
 
 
 _PAGES = "the driver moves the states when room is short, and the step waits for it"
@@ -213,6 +218,17 @@ MOVES: tuple[Move, ...] = (
             Offload.CHECKPOINTS: "a copy to the CPU and back for every layer",
             Offload.SAVED: "everything is copied to the CPU and back, weights as well",
         },
+        planned=False,
+    ),
+    Move(
+        field="compile",
+        options=_compile,
+        words={
+            Compile.NONE: "Nothing compiled",
+            Compile.LAYERS: "torch.compile for the layers",
+            Compile.LAYERS_AND_LOSS: "torch.compile for layers and loss",
+        },
+        price={},
         planned=False,
     ),
     Move(

@@ -39,6 +39,7 @@ def structure(run: Run, *, scratch: bool = False) -> Structure:
         hold_logits=run.switches.hold_logits,
         in_backward=run.switches.optimizer_in_backward,
         offload=str(run.switches.offload),
+        compiled=str(run.switches.compile),
         tuning=run.tuning,
         mlp=run.switches.mlp,
         norm=run.switches.norm_kernel,

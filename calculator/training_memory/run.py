@@ -22,7 +22,7 @@ from .recipe import Recipe
 from .records import dataclass, field, fields
 from .sharding import Sharding
 from .structure import family_of
-from .switches import Offload, Switches
+from .switches import Compile, Offload, Switches
 from .tuning import Tuning
 
 
@@ -250,6 +250,13 @@ def _at_the_wrong_time(run: Run) -> Iterator[InputError]:
         if run.recipe.precision.startswith("master"):
             allowed = "autocast-adam, bf16-adam or fp32-adam where weights are updated in backward"
             yield InputError("recipe", run.recipe.id, allowed)
+    if run.switches.compile is not Compile.NONE:
+        if run.layout.tensor > 1:
+            allowed = "none with tensor parallelism: compiled collectives are not followed"
+            yield InputError("compile", str(run.switches.compile), allowed)
+        if run.recompute is Recompute.SELECTIVE:
+            allowed = "none, full or matmuls where layers are compiled"
+            yield InputError("recompute", str(run.recompute), allowed)
     if run.switches.offload is Offload.CHECKPOINTS and run.recompute is not Recompute.FULL:
         allowed = "none or saved: only full recomputation begins its layers with checkpoints"
         yield InputError("offload", str(run.switches.offload), allowed)

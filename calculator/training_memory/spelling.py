@@ -14,7 +14,7 @@ from .blocks.ledger import Recompute
 from .cost import global_batch
 from .records import dataclass
 from .run import Run
-from .switches import Attention, Loss, Offload, Optimizer, OptimizerKernel
+from .switches import Attention, Compile, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter
 
 
@@ -243,6 +243,12 @@ def _torchtitan(changed: set[str], run: Run) -> _Lines:
         yield _Lacks("the attention kernel: it is always PyTorch's fused one")
     if changed & {"loss", "hold_logits", "mlp", "norm_kernel"}:
         yield _Lacks("another loss or other kernels: in code")
+    if "compile" in changed:
+        yield "[compile]"
+        yield f"enable = {str(run.switches.compile is not Compile.NONE).lower()}"
+        if run.switches.compile is not Compile.NONE:
+            loss = ', "loss"' if run.switches.compile is Compile.LAYERS_AND_LOSS else ""
+            yield f'components = ["model"{loss}]'
     if changed & _ROOM:
         yield _Lacks("the optimizer in backward and what waits on the CPU: in code")
 

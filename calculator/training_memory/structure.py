@@ -38,7 +38,8 @@ class Structure:
     gate, are one kernel; ``drops``: the model's dropouts do drop something. ``two_kinds`` says that
     some layers look at all tokens and some only so far back, with masks and rotary tables of their
     own. ``drops_gradients``: each gradient goes as it arrives. ``offload`` is what goes to the CPU
-    in the forward pass: see :class:`.autograd.tape.Tape`.
+    in the forward pass: see :class:`.autograd.tape.Tape`. ``compiled``: what
+    ``torch.compile`` is given, "none", "layers" or "layers-and-loss".
     """
 
     implementation: str
@@ -74,6 +75,7 @@ class Structure:
     drops: bool
     split: Splitting
     offload: str
+    compiled: str
 
     adapter: str
     adapter_targets: str
@@ -98,6 +100,7 @@ def structure_of(
     dropout: bool | None = None,
     in_backward: bool = False,
     offload: str = "none",
+    compiled: str = "none",
     scratch: bool = False,
     tuning: Tuning = FULL,
     split: Splitting = ALONE,
@@ -148,6 +151,7 @@ def structure_of(
         caps_logits=family == "gemma2",
         scratch=scratch,
         offload=offload,
+        compiled=compiled,
         fused_norm=norm == "fused" if norm else family in _FUSES_NORMS,
         fused_mlp=mlp == "fused",
         drops=family in _DROPS if dropout is None else dropout,

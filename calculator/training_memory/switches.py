@@ -57,6 +57,14 @@ class Offload(StrEnum):
     SAVED = "saved"
 
 
+class Compile(StrEnum):
+    """What ``torch.compile`` is given: nothing, each layer by itself, the loss as well."""
+
+    NONE = "none"
+    LAYERS = "layers"
+    LAYERS_AND_LOSS = "layers-and-loss"
+
+
 class Fusion(StrEnum):
     """Whether a few operations are one kernel, or each by itself, which keeps more."""
 
@@ -86,6 +94,7 @@ class Switches:
     mlp: Fusion | None = None
     norm_kernel: Fusion | None = None
     dropout: bool | None = None
+    compile: Compile = Compile.NONE
 
 
 #: As a request has them that says nothing; None is the implementation's own way.
@@ -101,6 +110,7 @@ USUAL: Mapping[str, object] = {
     "mlp": None,
     "norm_kernel": None,
     "dropout": None,
+    "compile": None,
 }
 
 #: Where an implementation's own way is another than that of :class:`Switches`.
@@ -124,6 +134,7 @@ def read(reading: Reading, implementation: Implementation) -> Switches:
         mlp=reading.switch("mlp", a_choice(Fusion), None),
         norm_kernel=reading.switch("norm_kernel", a_choice(Fusion), None),
         dropout=reading.switch("dropout", a_flag, None),
+        compile=reading.switch("compile", a_choice(Compile), own.compile),
     )
 
 
@@ -157,6 +168,8 @@ def refused(
     if switches.hold_logits and switches.loss is not Loss.FULL:
         allowed = "only the full loss makes all logits, so there is nothing to hold; use false"
         yield InputError("hold_logits", True, allowed)
+    if switches.compile is not Compile.NONE:
+        yield from _compiled(switches, implementation)
     if implementation in BY_STAGES:
         yield from _of_megatron(switches)
         return
@@ -194,6 +207,24 @@ def refused(
         yield InputError("norm_kernel", str(switches.norm_kernel), allowed)
     if switches.dropout and implementation is Implementation.TORCHTITAN:
         yield InputError("dropout", True, "torchtitan's models drop nothing; use false")
+
+
+def _compiled(switches: Switches, implementation: Implementation) -> Iterator[InputError]:
+    """What is followed with ``torch.compile``: torchtitan's layers, and its own loss."""
+    if implementation is not Implementation.TORCHTITAN:
+        allowed = f"torch.compile is followed in torchtitan alone; use none with {implementation}"
+        yield InputError("compile", str(switches.compile), allowed)
+        return
+    for name, way in (
+        ("attention", Attention.FLASH),
+        ("offload", Offload.NONE),
+        ("mlp", None),
+        *([("loss", Loss.FULL)] if switches.compile is Compile.LAYERS_AND_LOSS else []),
+    ):
+        value = getattr(switches, name)
+        if value not in (way, Fusion.UNFUSED):
+            allowed = f"{way or Fusion.UNFUSED} where it is compiled"
+            yield InputError(name, str(value), allowed)
 
 
 def _of_megatron(switches: Switches) -> Iterator[InputError]:

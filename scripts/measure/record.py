@@ -27,7 +27,7 @@ PACKAGES = ("torch", "transformers", "bitsandbytes", "peft")
 #: What can be changed without changing what is measured, for all and for each kind.
 NOT_MEASURING = {
     *("record.py", "tables.py", "matrix.py", "sharded_matrix.py", "blocks.py", "trace.py"),
-    *("oplog.py", "tuned.py"),
+    *("oplog.py", "tuned.py", "compiled.py"),
 }
 SPLITTING = {
     *("sharded_case.py", "sharded_step.py", "sharding.py", "data_parallel.py", "fake_group.py"),

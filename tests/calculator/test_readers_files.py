@@ -294,6 +294,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "recipe": "autocast-adam",
             "recompute": "matmuls",  # selective, by operation
             "clip": True,
+            "compile": "layers-and-loss",
         },
         {"GPUs"},
     ),

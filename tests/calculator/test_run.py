@@ -34,6 +34,7 @@ def refused(**request: object) -> InputErrors:
         ("mlp", "fusd", "fused, unfused", "fused"),
         ("norm_kernel", 7, "fused, unfused", None),
         ("dropout", 0.1, "true or false", None),
+        ("compile", 7, "none, layers, layers-and-loss", None),
         ("optimizer_in_backward", "maybe", "true or false", None),
         ("offload", "checkpoint", "none, checkpoints, saved", "checkpoints"),
         ("adapter", "loar", "none, lora, qlora", "lora"),

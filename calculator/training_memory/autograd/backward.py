@@ -51,6 +51,10 @@ class BackwardPass:
         finally:
             self.tape.gradients_on = before
 
+    def sum_with(self, old: Tensor) -> Tensor:
+        """Where two gradients come together: into new memory, both are read until it is made."""
+        return self.tape.new("sum of gradients", old.numel, old.dtype, old.order)
+
     def _next(self) -> None:
         _, node = heapq.heappop(self.ready)
         self.tape.mark("backward", *node.part)
@@ -93,11 +97,9 @@ class BackwardPass:
             if old is None:
                 grads[place] = gradient
             else:
-                # Into new memory: both are read until the sum is made.
                 with self.tape.as_category(WORKING):
-                    made = self.tape.new("sum of gradients", old.numel, old.dtype, old.order)
-                grads[place] = made
-                del made, old
+                    grads[place] = self.sum_with(old)
+                del old
             del grads
         del gradient
         self.waiting[target] -= 1

@@ -49,12 +49,12 @@ def fused(
     else:
         efficient = structure.kernel == "efficient"
         lse = PADDED_HEAD_ROWS if efficient else HEAD_ROWS
-        scratch = _scratch(structure) if structure.scratch and not efficient else ()
+        scratch = scratch_of(structure) if structure.scratch and not efficient else ()
         made = op.fused_attention(tape, q, k, v, lse, efficient=efficient, scratch=scratch)
     return op.by_tokens(tape, made, "context in token order") if copies else made
 
 
-def _scratch(structure: Structure) -> tuple[tuple[str, Formula, str], ...]:
+def scratch_of(structure: Structure) -> tuple[tuple[str, Formula, str], ...]:
     """What PyTorch's flash backward kernel holds besides its results.
 
     ``mha_bwd`` in aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp: a 32-bit sum of

@@ -7,7 +7,7 @@ from ..autograd.tape import Tape
 from ..autograd.tensors import Tensor
 from ..autograd.weights import Weights
 from ..structure import Structure
-from . import losses
+from . import compiled, losses
 from .adapters import fitting
 from .families import FAMILIES
 from .shared import Shared
@@ -30,10 +30,10 @@ class CausalLM:
         head = self.outer("embedding" if self.structure.tied else "head", "V", "h")
         bias = self.outer.optional(self.structure.head_bias, "head bias", "V")
         return losses.of(
-            tape, lambda: self._stack(tape, ids), head, bias, labels, self.structure, self.chunks
+            tape, lambda: self.stack(tape, ids), head, bias, labels, self.structure, self.chunks
         )
 
-    def _stack(self, tape: Tape, ids: Tensor) -> Tensor:
+    def stack(self, tape: Tape, ids: Tensor) -> Tensor:
         """The last hidden states."""
         tape.mark("forward", "embedding")
         start = self.family.before(tape, ids, self.outer, self.structure)
@@ -49,12 +49,13 @@ class CausalLM:
     def _layer(self, tape: Tape, x: Tensor, weights: Weights, shared: Shared, index: int) -> Tensor:
         def region(x: Tensor) -> Tensor:
             x = tape.units.before("layer", x, index)
-            y = self.family.layer(tape, x, weights, self.structure, shared)
+            layer = compiled.layer if self.structure.compiled != "none" else self.family.layer
+            y = layer(tape, x, weights, self.structure, shared)
             tape.units.after("layer", y, index)
             return y
 
         recompute = self.structure.recompute
-        if recompute in ("full", "matmuls"):
+        if recompute in ("full", "matmuls") and self.structure.compiled == "none":
             plain = self.structure.implementation == "torchtitan"
             keeps = keep_every_other_product if plain else keep_products
             return tape.checkpoint(region, x, keeps=keeps() if recompute == "matmuls" else None)

@@ -9,7 +9,7 @@ from ..autograd.tape import Tape
 from ..autograd.tensors import Parameter, Tensor
 from ..categories import Category
 from ..structure import Structure
-from . import chunked_losses, parallel
+from . import chunked_losses, compiled, parallel
 from .sizes import LOGITS
 from .targets import padded_labels, shifted
 
@@ -70,6 +70,8 @@ def full(
 
 def _of_all(tape: Tape, logits: Tensor, labels: Tensor, structure: Structure) -> Tensor:
     """ForCausalLMLoss of transformers' loss/loss_utils.py, and what the plain models do."""
+    if structure.compiled == "layers-and-loss":
+        return compiled.loss(tape, logits, labels)
     logits = op.cast(tape, logits, "fp32", "logits in fp32")
     if structure.implementation == "torchtitan":
         # Its labels are each token's next already.

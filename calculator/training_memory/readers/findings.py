@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..run import DEFAULTS
 from .report import Finding, Standing
@@ -10,10 +11,21 @@ from .settings import field_of
 from .table import OFF, Note, Part
 
 
-def findings(parts: Sequence[Part], settings: Mapping[str, object]) -> list[Finding]:
-    """The findings of all files, whose ``settings`` together are those that the run is made of."""
+def findings(
+    parts: Sequence[Part], settings: Mapping[str, object], dropped: Mapping[str, str]
+) -> list[Finding]:
+    """The findings of all files, whose ``settings`` together are those that the run is made of.
+
+    ``dropped`` are settings that are not followed beside the others, each with what is said of it.
+    """
     found = [_final(parts, settings, part, note) for part in parts for note in part.notes]
-    return [finding for finding in found if finding is not None]
+    return [
+        replace(finding, standing=Standing.LOST, said=dropped[finding.field])
+        if finding.field in dropped and finding.standing is Standing.UNDERSTOOD
+        else finding
+        for finding in found
+        if finding is not None
+    ]
 
 
 def _final(

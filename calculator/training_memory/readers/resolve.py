@@ -18,6 +18,7 @@ from .report import Finding, Report, Standing
 from .settings import SETTINGS, field_of
 from .stand_in import as_textbook
 from .table import Part
+from .training_arguments import COMPILED
 
 #: Settings that are a field of the run as they are.
 _DIRECT = tuple(
@@ -59,6 +60,8 @@ class _Resolver:
         self.way = ""
         self.settings: dict[str, object] = {}
         self.origin: dict[str, str] = {}
+        #: Settings that are not followed beside what else is set, and what is said of them.
+        self.dropped: dict[str, str] = {}
         for part in parts:
             self.settings = {**part.assumed, **self.settings}
         for part in parts:
@@ -90,6 +93,7 @@ class _Resolver:
                     f"({DEFAULTS['sequence']:,} was taken)"
                 )
                 self._say(Standing.ASKED, "sequence", "not said", "sequence", said)
+            self._compiled()
             if self.fields.get("tensor", 1) == 1:
                 self.fields.pop("sequence_parallel", None)  # there is no one to split with
             if self.fields.get("optimizer", "adamw") != "adamw":
@@ -97,7 +101,7 @@ class _Resolver:
         model = self.settings.get("model")
         report = Report(
             files={part.file: part.format.name for part in self.parts},
-            findings=[*findings(self.parts, self.settings), *self.findings],
+            findings=[*findings(self.parts, self.settings, self.dropped), *self.findings],
         )
         if self.fields.get("implementation") == "paper":
             report = report.in_the_textbooks_way(self.fields, self.way)
@@ -271,6 +275,18 @@ class _Resolver:
             )
             self._say(Standing.ASSUMED, "dtype", weights, "recipe", said)
         self.fields["recipe"] = recipe
+
+    def _compiled(self) -> None:
+        """What torch.compile has, where that is followed: torchtitan's, without shared layers."""
+        fields = self.fields
+        if "compile" not in fields:
+            return
+        if fields.get("loss", "full") != "full":
+            fields["compile"] = "layers"
+        plain = fields["implementation"] == "torchtitan" and fields.get("tensor", 1) == 1
+        if not plain or fields.get("offload", "none") != "none":
+            fields.pop("compile")
+            self.dropped["compile"] = COMPILED
 
     def _adapters(self) -> None:
         """Adapters beside frozen weights: of which kind, and what either is kept in."""

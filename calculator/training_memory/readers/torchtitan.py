@@ -21,6 +21,7 @@ from .table import (
     choice,
     count,
     flag,
+    is_on,
     lost,
     taken,
     text,
@@ -32,7 +33,6 @@ from .training_arguments import IN_EIGHT, clips, dtype_row
 _SEQUENCE = "enable_sequence_parallel"
 _PP = "parallelism.pipeline_parallel_"
 _FLOAT8 = "8-bit operations are not modelled; the weights and what is kept were counted as BF16's"
-_COMPILED = "torch.compile fuses operations, so less is kept between them than was counted"
 
 #: Flavors by the model's name in torchtitan, in lower case.
 FLAVORS: Mapping[str, Mapping[str, str]] = {
@@ -84,6 +84,12 @@ def _named(values: Mapping[str, object], settings: dict[str, object]) -> None:
         settings["model_name"] = known
     elif flavor:
         settings["model_name"] = f"{name} {flavor}"
+
+
+@taken("training.compile", ("compile",), "compile.enable")
+def _compiled(name: str, value: object) -> Taken:
+    # Of the newer table's components, both are what is compiled unless it says otherwise.
+    return Taken(settings={"compile": "layers-and-loss"} if is_on(name, value) else {})
 
 
 @taken("activation_checkpoint.mode", ("recompute",), usual="selective")
@@ -226,7 +232,7 @@ FORMAT = Format(
             "what is moved to the host was counted as staying",
             "experimental.enable_cpu_offload",
         ),
-        lost("training.compile", _COMPILED, "compile.enable"),
+        _compiled,
         lost(
             "parallelism.enable_async_tensor_parallel",
             "buffers that tensor parallelism shares between GPUs are not counted",

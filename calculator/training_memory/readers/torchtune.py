@@ -15,9 +15,15 @@ from .fsdp import shards
 from .names import model_id
 from .optimizers import CLASSES, OTHER
 from .table import Format, Taken, count, is_on, lost, taken, word_of, words
-from .training_arguments import COMPILED, IN_EIGHT, dtype_row, offloads, recomputes
+from .training_arguments import IN_EIGHT, dtype_row, offloads, recomputes
 
 _KIND = re.compile(r"^(?:lora|qlora|dora|qdora)_")
+
+
+@taken("compile", ("compile",))
+def _compiled(name: str, value: object) -> Taken:
+    # Of its losses the chunked one alone is compiled: what compile_loss returns is not used.
+    return Taken(settings={"compile": "layers"} if is_on(name, value) else {})
 
 
 @taken("model._component_", ("model_name", "adapter", "base_bits"))
@@ -117,7 +123,7 @@ FORMAT = Format(
         _in_backward,
         _loss,
         _clips,
-        lost("compile", COMPILED),
+        _compiled,
         lost("enable_fp8_training", "8-bit operations are not modelled"),
         lost("fsdp_cpu_offload", "what is moved to the host was counted as staying on the GPU"),
         lost(

@@ -13,7 +13,7 @@ from ..model import Activation, Norm, QkNorm
 from ..pipeline import Schedule
 from ..records import dataclass
 from ..sharding import FsdpUnits, Prefetch, ReduceDtype, Way
-from ..switches import Attention, Fusion, Loss, Offload, Optimizer, OptimizerKernel
+from ..switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from ..tuning import Adapter, Dtype, Targets
 from .answer import WAYS
 
@@ -639,6 +639,21 @@ _GENERAL: tuple[Field, ...] = (
         Place.IMPLEMENTATION,
         "Where it drops values it keeps a mask of one byte for each. Not for the textbook.",
         lambda: {"": (("", "Its own"), ("true", "On"), ("false", "Off"))},
+    ),
+    _choice(
+        "compile",
+        "torch.compile",
+        Place.IMPLEMENTATION,
+        "Compiled code keeps what products and attention read and makes what is between them "
+        "again; a compiled loss never has 32-bit logits. Each layer by itself. Of torchtitan.",
+        _switch(
+            Compile,
+            {
+                Compile.NONE: "Nothing",
+                Compile.LAYERS: "Layers",
+                Compile.LAYERS_AND_LOSS: "Layers and loss",
+            },
+        ),
     ),
 )
 

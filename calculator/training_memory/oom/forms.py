@@ -244,7 +244,7 @@ FORMS = (
     ),
     Form(
         kind=Kind.CUDA,
-        pattern=r"(?:CUDA|HIP) (?:error|runtime error)[^\n]{0,12}: ?out of memory"
+        pattern=r"(?:CUDA|HIP) (?:error|runtime error)[^\n]{0,160}: ?out of memory"
         r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory"
         r"|Error out of memory at line|failed to allocate [^\n(]{1,30}\(\d+ bytes\) from device",
         values=_cuda,
@@ -260,7 +260,8 @@ FORMS = (
     Form(
         kind=Kind.HOST,
         pattern=r"DefaultCPUAllocator|std::bad_alloc|\bMemoryError\b"
-        r"|Unable to allocate [\d.]+ \w+ for an array|Out of memory: Killed process|oom-kill"
+        r"|Unable to allocate [\d.]+ \w+ for an array|Out of memory: Killed process|oom[-_ ]?kill"
+        r"|OOM ?Kill(?:ed|ing)|task \d+: Out Of Memory"
         r"|Cannot allocate memory",
         values=_host,
     ),

@@ -23,6 +23,7 @@ _WORDS = {
         r"bitsandbytes/optim",
         r"in _take_model_step",
         r"cpu_adam|fused_adam",
+        r"in initialize_optimizer_states",  # DeepSpeed steps once on zeros as it begins
     ),
     When.CLIPPING: (r"clip_grad",),
     When.RECOMPUTING: (

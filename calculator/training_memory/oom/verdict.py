@@ -15,6 +15,7 @@ _OTHERS = (
     "End the other processes (nvidia-smi lists them by number), or choose a GPU that is free with "
     "CUDA_VISIBLE_DEVICES."
 )
+_LITTLE = "Fragmentation is little"
 _SET_ALREADY = (
     "Where it is set already, the pieces are of other streams or pools: keep the shapes of batches "
     "alike (pad to a few lengths), or call torch.cuda.empty_cache() between phases."
@@ -99,7 +100,7 @@ def _pytorch(n: _Numbers) -> Verdict:
     if unallocated is not None and missing <= 0 and _in_pieces(n):
         return Verdict(
             cause=Cause.FRAGMENTATION,
-            sentences=(*_pieces(n), *told),
+            sentences=(*_pieces(n), *(one for one in told if not one.startswith(_LITTLE))),
             remedies=_against_pieces(n.reading),
             **facts,
         )
@@ -139,10 +140,10 @@ def _too_much(n: _Numbers, missing: int) -> tuple[str, ...]:
 def _in_pieces(n: _Numbers) -> bool:
     """Whether what PyTorch held unused is worth a word: a request of one piece says little."""
     assert n.unallocated is not None
-    if n.requested in PIECES and n.total is not None:
-        return n.unallocated * _NOTABLE >= n.total
-    # Next to nothing held unused is not why there was no room.
-    return n.unallocated > 0
+    if n.total is None or n.unallocated * _NOTABLE >= n.total:
+        return n.unallocated > 0
+    # So little is not why a piece found no room, nor where others had the GPU.
+    return n.unallocated > 0 and n.requested not in PIECES and not n.others
 
 
 def _pieces(n: _Numbers) -> tuple[str, ...]:
@@ -223,10 +224,7 @@ def _told(n: _Numbers) -> list[str]:
             )
     if n.unallocated and n.total and n.unallocated * _NOTABLE < n.total:
         share = percent(n.unallocated, n.total, 1)
-        told.append(
-            f"Fragmentation is little: {_size(n.unallocated)} held in no tensor, {share} % of the "
-            "GPU."
-        )
+        told.append(f"{_LITTLE}: {_size(n.unallocated)} held in no tensor, {share} % of the GPU.")
     return told
 
 

@@ -230,8 +230,11 @@ def _change(found: Explanation) -> Iterator[str]:
     change = found.change
     if change is not None:
         left = show_bytes(change.peak_bytes, binary=True, digits=2)
+        slower = round(change.slower_percent)
+        paid = change.price or (f"{slower} % slower by the cost model" if slower > 0 else "")
+        price = f" ({paid})" if paid else ""
         yield (
-            f"The smallest change of the run that makes it fit: {change.title} ({change.price}). "
+            f"The smallest change of the run that makes it fit: {change.title}{price}. "
             f"The step then needs {left}."
         )
     elif found.fits is False:

@@ -1,7 +1,7 @@
 """How near the calculator comes to PyTorch on several GPUs, by framework and parallelism.
 
-The traces are data (docs/data/traces/sharded-*.csv, made by scripts/measure); the predictions are
-asked of the calculator whenever the tables are made.
+The traces are data (docs/data/traces/sharded-*.csv and zero-steps.csv, made by scripts/measure);
+the predictions are asked of the calculator whenever the tables are made.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from functools import cache
 
 from compared import END, Compared, Row, at, by_error, end, error, exact, request_of, rows_of
 from table import Cell, Column, Table
+from training_memory.deepspeed.step import step_on
 from training_memory.estimate import estimate
+from training_memory.recorded_step import optimizer_id, sized
 from training_memory.run import Run
+from training_memory.walk import climb
 
 _FRAMEWORKS = {"huggingface": "Hugging Face", "torchtitan": "torchtitan"}
 _WAYS = {"ddp": "DDP", "fsdp2": "FSDP2"}
@@ -19,6 +22,8 @@ _WAYS = {"ddp": "DDP", "fsdp2": "FSDP2"}
 
 def run_of(row: Row) -> Run:
     """The run that a row of the traces is of."""
+    if "stage" in row:
+        return _of_deepspeed(row)
     request = {
         **request_of(row),
         "data": int(row["data"]) * int(row["replicas"]),
@@ -39,22 +44,45 @@ def run_of(row: Row) -> Run:
     return Run.from_json(request)
 
 
+def _of_deepspeed(row: Row) -> Run:
+    told: dict[str, object] = {
+        name: row[name] for name in ("data", "reduce_bucket_size") if row[name]
+    }
+    if row["overlap_comm"]:
+        told["overlap_comm"] = row["overlap_comm"] == "True"
+    request = {**request_of(row), **told, "sharding": "deepspeed", "zero": row["stage"]}
+    return Run.from_json(request)
+
+
+def _under_deepspeed(row: Row) -> Compared:
+    """What the GPU that was traced holds, which need not be the one that needs most."""
+    run = _of_deepspeed(row)
+    step = step_on(run, sized(run), optimizer_id(run), int(row["rank"]))
+    traced = max(int(row[f"{phase}_bytes"]) for phase in ("forward", "backward", "step"))
+    return Compared(row=row, predicted=climb(step)[1], traced=traced)
+
+
 @cache
 def compared() -> tuple[Compared, ...]:
     """Every traced step that a run can ask for: of the first step there is no run."""
-    return tuple(
-        Compared(
-            row=row,
-            predicted=estimate(run_of(row)).worst.peak_bytes,
-            traced=int(row["peak_bytes"]),
-        )
-        for row in rows_of("sharded-steps.csv")
-        if row["turn"] != "1"
+    return (
+        *(
+            Compared(
+                row=row,
+                predicted=estimate(run_of(row)).worst.peak_bytes,
+                traced=int(row["peak_bytes"]),
+            )
+            for row in rows_of("sharded-steps.csv")
+            if row["turn"] != "1"
+        ),
+        *map(_under_deepspeed, rows_of("zero-steps.csv")),
     )
 
 
 def way(row: Row) -> str:
     """How the GPUs of a row share the model."""
+    if "stage" in row:
+        return f"ZeRO-{row['stage']} of DeepSpeed"
     parts = [_WAYS[row["sharding"]]] if row["sharding"] in _WAYS else []
     if row["replicas"] != "1":
         parts[-1] += ", hybrid"
@@ -132,6 +160,8 @@ def _row(one: Compared) -> tuple[Cell, ...]:
 
 def _told(row: Row) -> str:
     """What the framework was told that it does not do by itself."""
+    if "stage" in row:
+        return _told_deepspeed(row)
     found = []
     if row["sharding"] == "fsdp2":
         found += [
@@ -149,4 +179,18 @@ def _told(row: Row) -> str:
     if row["micro_batches"] != "1":
         waits = ", reduced after the last" if row["synced"] == "no" else ""
         found.append(f"{row['micro_batches']} micro-batches{waits}")
+    return ", ".join(found)
+
+
+def _told_deepspeed(row: Row) -> str:
+    found = [
+        text
+        for text, told in (
+            (f"buckets of {row['reduce_bucket_size']}", row["reduce_bucket_size"]),
+            ("overlap_comm", row["overlap_comm"] == "True"),
+            (f"{row['micro_batches']} micro-batches", row["micro_batches"] != "1"),
+            (f"GPU {row['rank']}", row["rank"] != "0"),
+        )
+        if told
+    ]
     return ", ".join(found)

@@ -80,6 +80,8 @@ RUN_HELP = {
     "prefetch": ("NAME", f"FSDP2: who gathers the next layer: {', '.join(Prefetch)}"),
     "reduce_dtype": ("NAME", f"FSDP2: what gradients are summed in: {', '.join(ReduceDtype)}"),
     "bucket_views": ("", "DDP: gradients live in its buckets (gradient_as_bucket_view)"),
+    "reduce_bucket_size": ("N", "DeepSpeed: how many numbers its bucket of gradients has"),
+    "overlap_comm": ("", "DeepSpeed: a second bucket is filled while one is summed"),
     "gpu": ("ID", "the GPU to fit into (see training-memory gpus), or none"),
 }
 _TUNING = tuple(tuning.USUAL)

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from .gpus import Gpu
 from .implementations import Implementation
+from .recorded_step import by_deepspeed
 from .records import dataclass
 from .run import Run
 
@@ -122,7 +123,8 @@ def _by_share(allocated_bytes: int) -> Need:
 def is_played(run: Run) -> bool:
     """Whether the run can be played through the allocator, which takes a while."""
     played = (Implementation.HUGGINGFACE, Implementation.TORCHTITAN)
-    return run.implementation in played and run.layout.tensor == run.layout.pipeline == 1
+    one_way = run.layout.tensor == run.layout.pipeline == 1 and not by_deepspeed(run)
+    return run.implementation in played and one_way
 
 
 def _goes_through(run: Run, allocated_bytes: int, reserved_bytes: int) -> bool | None:

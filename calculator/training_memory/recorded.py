@@ -189,7 +189,7 @@ class Sized:
 
     def phases(self) -> Group:
         """All of a recording that has no micro-batches, in order."""
-        nodes = [node for section in self.recording.sections for node in self._nodes(section)]
+        nodes = [node for section in self.recording.sections for node in self.nodes(section)]
         return Group(label="the optimizer", children=tuple(nodes))
 
     def phase(self, name: str, turn: int = 0) -> Group:
@@ -197,35 +197,51 @@ class Sized:
         nodes: list[Node] = []
         for section in self.recording.sections:
             if section.micro_batch == turn and section.phase == name:
-                nodes += self._nodes(section)
+                nodes += self.nodes(section)
         return Group(label=name, children=tuple(nodes))
 
-    def _nodes(self, section: Section) -> list[Node]:
-        name, index = section.part
-        strip = self._strip(section)
+    def nodes(self, section: Section) -> list[Node]:
+        """All that a section stands for."""
+        name = section.part[0]
+        strip = self.strip(section)
         if name not in self.repeats:
             return [strip]
-        count, times = self.repeats[name], self._times(section.part)
-        # Of the layers before this one in the run: none, the first, or all but the last.
-        before = index if count <= MOST or index < MOST - 1 else count - 1
-        if name == "layer":
-            before += self.first_layer - 1
-        first, step = (before + 1, 1) if section.phase == "forward" else (before + times, -1)
+        times = self._times(section.part)
+        first, step = self._counted(section)
         if times == 1:
             return [self._repeat(strip, name, 1, first, step)]
         if section.before_last is None:
             return [self._repeat(strip, name, times, first, step)]
-        others = self._strip(section.before_last)
+        others = self.strip(section.before_last)
         last = first + step * (times - 1)
         return [
             self._repeat(others, name, times - 1, first, step),
             self._repeat(strip, name, 1, last, step),
         ]
 
+    def _counted(self, section: Section) -> tuple[int, int]:
+        """The number of the first part that a section stands for, from 1, and the next one's."""
+        name, index = section.part
+        count, times = self.repeats[name], self._times(section.part)
+        # Of the layers before this one in the run: none, the first, or all but the last.
+        before = index if count <= MOST or index < MOST - 1 else count - 1
+        if name == "layer":
+            before += self.first_layer - 1
+        return (before + 1, 1) if section.phase == "forward" else (before + times, -1)
+
+    def turns(self, section: Section) -> Iterator[tuple[Section, int]]:
+        """Every part that a section stands for, in order: as it is recorded, and its number."""
+        times = self._times(section.part)
+        first, step = self._counted(section)
+        others = section.before_last or section
+        for turn in range(times):
+            yield section if turn == times - 1 else others, first + turn * step
+
     def _repeat(self, strip: RecordedStrip, name: str, count: int, first: int, step: int) -> Repeat:
         return Repeat(count=count, child=strip, counters=(Counter(name, first, step),))
 
-    def _strip(self, section: Section) -> RecordedStrip:
+    def strip(self, section: Section) -> RecordedStrip:
+        """One of what a section stands for."""
         outside = section.part[0] not in self.repeats
         changes = self._changes_outside() if outside else self._changes
         return RecordedStrip(self.recording, section, changes, several=self.several)

@@ -16,6 +16,7 @@ from .optimizers import get
 from .recorded import Sized, sizes_of
 from .recording import recording_of
 from .run import Run
+from .sharding import Way
 from .shares import share_of, splitting_of
 from .splitting import unit_values
 from .stepping import step
@@ -89,8 +90,17 @@ def optimizer_id(run: Run) -> str:
     return f"{run.switches.optimizer}-{run.switches.optimizer_kernel}"
 
 
+def by_deepspeed(run: Run) -> bool:
+    """Whether DeepSpeed runs the step."""
+    return run.layout.data > 1 and run.sharding.sharding is Way.DEEPSPEED
+
+
 def held_rows(run: Run) -> tuple[Held, ...]:
     """What stays from step to step, tensor by tensor as the allocator holds it."""
+    if by_deepspeed(run):
+        from .deepspeed import step as zero
+
+        return zero.held_rows(run, optimizer_id(run))
     return held(
         run.model,
         implementation=str(run.implementation),
@@ -125,6 +135,10 @@ def paged_bytes(run: Run) -> int:
 def recorded_step(run: Run) -> Group:
     """The whole step."""
     made = sized(run)
+    if by_deepspeed(run):
+        from .deepspeed import step as zero
+
+        return zero.step(run, made, optimizer_id(run))
     passes = Group(label="forward and backward", children=tuple(_micro_batches(run, made)))
     remains = dict(zip(CATEGORIES, left(passes), strict=True))
     return Group(

@@ -45,6 +45,8 @@ class Section:
     moves: tuple[Move, ...]
     running: Running = field(compare=False)
     before_last: Section | None = None
+    #: What others listen for: how many moves come before it, what it is, and the weight's name.
+    notes: tuple[tuple[int, str, str], ...] = ()
     #: Its events as they were last put into words, for one micro-batch and for several.
     words: dict[bool, tuple[tuple[int, Event], ...]] = field(default_factory=dict, compare=False)
     #: Where they bend a picture, once it was drawn.
@@ -84,6 +86,7 @@ def record(
     tape = Tape(autocast=structure.autocast, offload=structure.offload)
     model = CausalLM(structure, layers, chunks)
     tape.units = units_of(tape, model)
+    tape.notes = [] if structure.split.way == "deepspeed" else None
     tape.mark("forward", "inputs")
     ids = tape.new("token ids", ROWS, "int64")
     labels = tape.new("labels", ROWS, "int64")
@@ -145,13 +148,14 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Te
         # accelerate's convert_to_fp32 wraps the model: what it returns is in fp32 (operations.py).
         with tape.as_category(Category.LOGITS):
             logits = op.cast(tape, logits, "fp32", "logits returned in fp32")
-    if structure.accumulates:
+    if structure.accumulates and structure.split.way != "deepspeed":  # which scales by itself
         loss = op.scale(tape, loss, "loss over the micro-batches")
     if not structure.held_logits:
         del logits
     tape.mark("backward", "loss")
-    # Gradients that live in DDP's buckets are copied there as they arrive.
-    keeps = not structure.drops_gradients and not structure.split.views
+    # Gradients that live in DDP's or DeepSpeed's buckets are copied there as they arrive.
+    drops = structure.drops_gradients or structure.split.views
+    keeps = not drops and structure.split.way != "deepspeed"
     BackwardPass(tape, keeps=keeps).run(loss)
     return logits if structure.held_logits else None
 
@@ -159,28 +163,42 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Te
 def _sections(memory: Memory, starts: Sequence[int]) -> tuple[Section, ...]:
     found = []
     marks = [*memory.marks, (len(memory.entries), "", NOWHERE)]
+    heard: dict[int, list[tuple[int, str, str]]] = {}
+    for before, mark, kind, weight in memory.notes or ():
+        heard.setdefault(mark - 1, []).append((before - marks[mark - 1][0], kind, weight))
     turn = 0
     for place, (begin, phase, part) in enumerate(marks[:-1]):
         if place in starts[1:]:
             turn += 1
         moves = tuple(_move(entry) for entry in memory.entries[begin : marks[place + 1][0]])
-        found.append(_section(memory, turn, phase, part, moves))
+        notes = tuple(heard.get(place, ()))
+        found.append(_section(memory, turn, phase, part, moves, notes))
     return tuple(found)
 
 
 def _section(
-    memory: Memory, turn: int, phase: str, part: PartOf, moves: tuple[Move, ...]
+    memory: Memory,
+    turn: int,
+    phase: str,
+    part: PartOf,
+    moves: tuple[Move, ...],
+    notes: tuple[tuple[int, str, str], ...],
 ) -> Section:
     before_last = None
     if part == ("layer", REPEATED):
-        own = tuple(move for move in moves if not _releases_shared(memory, move))
-        if len(own) < len(moves):
+        left_out = [at for at, move in enumerate(moves) if _releases_shared(memory, move)]
+        if left_out:
+            own = tuple(move for at, move in enumerate(moves) if at not in left_out)
             before_last = Section(
                 micro_batch=turn,
                 phase=phase,
                 part=part,
                 moves=own,
                 running=Running(own, len(memory.facts)),
+                notes=tuple(
+                    (at - sum(one < at for one in left_out), kind, weight)
+                    for at, kind, weight in notes
+                ),
             )
     return Section(
         micro_batch=turn,
@@ -189,6 +207,7 @@ def _section(
         moves=moves,
         running=Running(moves, len(memory.facts)),
         before_last=before_last,
+        notes=notes,
     )
 
 

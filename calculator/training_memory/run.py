@@ -229,7 +229,9 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
         return
     yield from _not_followed(run)
     yield from switches.refused(run.switches, run.model, run.implementation)
-    yield from sharding.refused(run.sharding, run.layout, run.recipe, run.switches, run.tuning)
+    yield from sharding.refused(
+        run.sharding, run.layout, run.recipe, run.switches, run.tuning, run.implementation
+    )
     yield from _at_the_wrong_time(run)
 
 

@@ -17,6 +17,7 @@ from .recipe import Recipe
 from .records import dataclass
 from .switches import Loss, Optimizer, Switches
 from .tuning import Tuning
+from .units import parse_count
 
 
 class Way(StrEnum):
@@ -24,6 +25,7 @@ class Way(StrEnum):
 
     DDP = "ddp"
     FSDP2 = "fsdp2"
+    DEEPSPEED = "deepspeed"
 
 
 class FsdpUnits(StrEnum):
@@ -57,7 +59,9 @@ class Sharding:
 
     ``replicate`` copies of the sharded model (hybrid sharding); the others are FSDP2's
     ``reshard_after_forward``, its units, its prefetch and its ``reduce_dtype``, and DDP's
-    ``gradient_as_bucket_view``.
+    ``gradient_as_bucket_view``. Of DeepSpeed's ``zero_optimization``: ``reduce_bucket_size`` in
+    numbers, or "auto", of which transformers makes the hidden size's square, and ``overlap_comm``,
+    which takes two buckets.
     """
 
     sharding: Way = Way.DDP
@@ -67,6 +71,8 @@ class Sharding:
     prefetch: Prefetch = Prefetch.IMPLICIT
     reduce_dtype: ReduceDtype = ReduceDtype.FP32
     bucket_views: bool = False
+    reduce_bucket_size: int | str = 500_000_000
+    overlap_comm: bool = False
 
 
 #: As a request has them that says nothing; None is the implementation's own way.
@@ -78,6 +84,8 @@ USUAL: Mapping[str, object] = {
     "prefetch": None,
     "reduce_dtype": None,
     "bucket_views": False,
+    "reduce_bucket_size": None,
+    "overlap_comm": False,
 }
 
 _OF_FSDP2 = (
@@ -87,14 +95,27 @@ _OF_FSDP2 = (
     "prefetch",
     "reduce_dtype",
 )
+#: transformers' word for what it works out from the model (integrations/deepspeed.py).
+AUTO = "auto"
+_OF_DEEPSPEED = ("reduce_bucket_size", "overlap_comm")
+#: The fields that one way alone has, and what it is called.
+_OWN: Mapping[Way, tuple[tuple[str, ...], str]] = {
+    Way.FSDP2: (_OF_FSDP2, "FSDP2"),
+    Way.DDP: (("bucket_views",), "DDP"),
+    Way.DEEPSPEED: (_OF_DEEPSPEED, "DeepSpeed"),
+}
 _MOST_REPLICAS = 1_048_576
+_MOST_NUMBERS = 10**12
 
 
 def own_way(implementation: Implementation, zero: int) -> Way:
     """Who shares if a run does not say.
 
-    torchtitan always uses FSDP2; Hugging Face's Trainer DDP, and FSDP where weights are shared.
+    torchtitan always uses FSDP2; Hugging Face's Trainer DDP, FSDP where weights are shared, and
+    DeepSpeed for the stages of ZeRO that nobody else has.
     """
+    if implementation is Implementation.HUGGINGFACE and zero in (1, 2):
+        return Way.DEEPSPEED
     fsdp = implementation is Implementation.TORCHTITAN or zero == 3
     return Way.FSDP2 if fsdp else Way.DDP
 
@@ -111,7 +132,14 @@ def read(reading: Reading, implementation: Implementation, layout: Layout) -> Sh
         prefetch=reading.switch("prefetch", a_choice(Prefetch), usual.prefetch),
         reduce_dtype=reading.switch("reduce_dtype", a_choice(ReduceDtype), usual.reduce_dtype),
         bucket_views=reading.field("bucket_views", a_flag, False),
+        reduce_bucket_size=reading.switch("reduce_bucket_size", _numbers, usual.reduce_bucket_size),
+        overlap_comm=reading.field("overlap_comm", a_flag, False),
     )
+
+
+def _numbers(name: str, value: object) -> int | str:
+    """How many numbers a buffer has, or "auto"."""
+    return AUTO if value == AUTO else parse_count(name, value, most=_MOST_NUMBERS)
 
 
 def with_zero(layout: Layout, sharding: Sharding, implementation: Implementation) -> Layout:
@@ -134,21 +162,30 @@ def of_none(reading: Reading, allowed: str) -> Iterator[InputError]:
 
 
 def refused(
-    sharding: Sharding, layout: Layout, recipe: Recipe, switches: Switches, tuning: Tuning
+    sharding: Sharding,
+    layout: Layout,
+    recipe: Recipe,
+    switches: Switches,
+    tuning: Tuning,
+    implementation: Implementation,
 ) -> Iterator[InputError]:
     """What a framework does not do, or what is not followed of it yet."""
     usual = Sharding()
-    if sharding.sharding is Way.DDP:
-        for name in _OF_FSDP2:
+    for way, (names, whose) in _OWN.items():
+        for name in names if way is not sharding.sharding else ():
             if getattr(sharding, name) != getattr(usual, name):
-                allowed = "only FSDP2 has this; set sharding to fsdp2"
+                allowed = f"only {whose} has this; set sharding to {way}"
                 yield InputError(name, getattr(sharding, name), allowed)
-    elif sharding.bucket_views:
-        yield InputError("bucket_views", True, "only DDP has buckets; set sharding to ddp")
+    if sharding.sharding is Way.DEEPSPEED:
+        from .deepspeed.allowed import refused as refused_by_deepspeed
+
+        yield from refused_by_deepspeed(layout, recipe, switches, tuning, implementation)
     if layout.data == 1:
         return
     if sharding.sharding is Way.DDP:
         yield from _of_ddp(layout, recipe)
+    elif sharding.sharding is Way.DEEPSPEED:
+        return
     else:
         yield from _of_fsdp2(sharding, layout, recipe, switches)
         if not tuning.trains_all:

@@ -16,6 +16,8 @@ def splitting_of(run: Run) -> Splitting:
         return Splitting(tensor=tensor, sequence=sequence) if tensor else ALONE
     if of.sharding is Way.DDP:
         return Splitting(way=str(of.sharding), views=of.bucket_views)
+    if of.sharding is Way.DEEPSPEED:
+        return Splitting(way=str(of.sharding))
     share = share_of(run)
     return Splitting(
         way=str(of.sharding),
@@ -49,6 +51,8 @@ def share_of(run: Run) -> Share:
     keep = 4 if precision in ("fp32", "autocast") else 2
     if of.sharding is Way.DDP:
         return Share(buckets=True)
+    if of.sharding is Way.DEEPSPEED:
+        return Share(shards=run.layout.data)
     compute = 2 if precision == "autocast" else keep
     # Without a policy of mixed precision gradients are reduced as they come.
     low = precision == "autocast" and of.reduce_dtype is ReduceDtype.BF16

@@ -14,6 +14,7 @@ from .blocks.ledger import Recompute
 from .cost import global_batch
 from .records import dataclass
 from .run import Run
+from .sharding import Way
 from .switches import Attention, Compile, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter
 
@@ -72,7 +73,10 @@ def _huggingface(changed: set[str], run: Run) -> _Lines:
     if changed & {"data", "tensor"}:
         yield f"# accelerate launch --num_processes {layout.gpus}"
     if changed & _ZERO and layout.data > 1:
-        if layout.zero >= 2:
+        if run.sharding.sharding is Way.DEEPSPEED:
+            yield "# ds_config.json, of TrainingArguments(deepspeed=...):"
+            yield f'"zero_optimization": {{"stage": {layout.zero}}},'
+        elif layout.zero >= 2:
             reshards = layout.zero == 3 and run.sharding.reshard_after_forward
             after = "true" if reshards else "false"
             yield "# accelerate's file, fsdp_config:"

@@ -106,13 +106,13 @@ def _unseen_shapes() -> Iterator[None]:
 
 
 @contextmanager
-def fake_group(world: int) -> Iterator[None]:
-    """Within, this process is rank 0 of so many; collectives return at once."""
+def fake_group(world: int, rank: int = 0) -> Iterator[None]:
+    """Within, this process is one of so many; collectives return at once."""
     store = import_module("torch.testing._internal.distributed.fake_pg").FakeStore()
     before = {name: getattr(torch.cuda, name) for name in _CUDA}
     for name, stand_in in _CUDA.items():
         setattr(torch.cuda, name, stand_in)
-    distributed.init_process_group("fake", rank=0, world_size=world, store=store)
+    distributed.init_process_group("fake", rank=rank, world_size=world, store=store)
     try:
         with _real_meshes(), _unseen_shapes():
             yield

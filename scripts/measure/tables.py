@@ -180,6 +180,34 @@ MEGATRON_COLUMNS = (
 """A row for each stage of a step of Megatron's: what is held between steps, and the highest of all
 forward and of all backward passes."""
 
+ZERO = "zero-steps.csv"
+ZERO_COLUMNS = (
+    "step",
+    *CASE_COLUMNS,
+    "data",
+    "stage",
+    "rank",
+    "reduce_bucket_size",
+    "overlap_comm",
+    "prefetch_bucket_size",
+    "param_persistence_threshold",
+    "sub_group_size",
+    "offload_optimizer",
+    "offload_param",
+    "parameters",
+    "persistent_bytes",
+    "after_forward_bytes",
+    "after_backward_bytes",
+    "forward_bytes",
+    "forward_operation",
+    "backward_bytes",
+    "backward_operation",
+    "step_bytes",
+    "step_operation",
+)
+"""A row for each step under DeepSpeed: the highest of all forward and backward passes, and of the
+optimizer's step."""
+
 COLUMNS: Mapping[str, Sequence[str]] = {
     BLOCKS: BLOCK_COLUMNS,
     TENSORS: TENSOR_COLUMNS,
@@ -190,6 +218,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     SHARDED_PEAKS: PEAK_COLUMNS,
     REAL: REAL_COLUMNS,
     MEGATRON: MEGATRON_COLUMNS,
+    ZERO: ZERO_COLUMNS,
 }
 
 

@@ -167,7 +167,7 @@ def test_a_whole_model_stays_gathered_where_it_is_not_resharded():
     ("request_json", "field", "reason"),
     [
         ({"sharding": "ddp", "zero": 3}, "zero", "DDP shares nothing out"),
-        ({"zero": 2}, "zero", "DDP shares nothing out"),
+        ({"sharding": "ddp", "zero": 2}, "zero", "DDP shares nothing out"),
         ({"sharding": "fsdp2", "zero": 1, "recipe": "fp32-adam"}, "zero", "which is stage 3"),
         ({"sharding": "fsdp2"}, "sharding", "no second copy"),
         ({"recipe": "mixed-adam-fp32-grad"}, "sharding", "DDP reduces the gradients"),
@@ -175,7 +175,7 @@ def test_a_whole_model_stays_gathered_where_it_is_not_resharded():
         (
             {"sharding": "fsdp2", "recipe": "fp32-adam", "bucket_views": True},
             "bucket_views",
-            "only DDP has buckets",
+            "only DDP has this",
         ),
         (
             {"sharding": "fsdp2", "recipe": "fp32-adam", "replicate": 3},

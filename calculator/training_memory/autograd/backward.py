@@ -66,12 +66,12 @@ class BackwardPass:
             # PyTorch hands them on in the order of the inputs.
             found.reverse()
             for edge in node.inputs:
-                gradient = found.pop()
                 if isinstance(edge, tuple):
-                    self._hand_on(edge[0], edge[1], gradient)
+                    self._hand_on(edge[0], edge[1], found)
                 elif edge is not None:
-                    self._hand_on(edge, 0, gradient)
-                del gradient
+                    self._hand_on(edge, 0, found)
+                else:
+                    found.pop()
 
     def _gradients(self, node: Node, grads: Grads) -> list[Tensor | None]:
         tape = self.tape
@@ -88,8 +88,9 @@ class BackwardPass:
         node.saved = []
         return found
 
-    def _hand_on(self, target: Node | Parameter, place: int, gradient: Tensor | None) -> None:
-        """Let a gradient wait for its node or parameter, and run what waits for nothing more."""
+    def _hand_on(self, target: Node | Parameter, place: int, found: Grads) -> None:
+        """Let the last gradient wait for its node or parameter; run what waits for nothing more."""
+        gradient = found.pop()  # here alone, so that it goes once it is added to another
         if gradient is not None:
             outputs = target.outputs if isinstance(target, Node) else 1
             grads = self.buffers.setdefault(target, [None] * outputs)
@@ -116,7 +117,10 @@ class BackwardPass:
         gradient = grads.pop()
         if parameter.variable is not None or isinstance(parameter, Argument):
             parameter.grad = gradient  # no weight's: it goes with the graph, or back to the caller
-        elif gradient is not None and parameter.grad is None and self.keeps:
+            return
+        if gradient is not None:
+            self.tape.note("gradient", parameter.name)
+        if gradient is not None and parameter.grad is None and self.keeps:
             if self.tape.units.keeps_gradients:
                 self.tape.count_as(gradient.storage, Category.GRADIENTS)
             parameter.grad = gradient

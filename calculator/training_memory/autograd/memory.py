@@ -13,6 +13,10 @@ ITEM_BYTES = {"fp32": 4, "bf16": 2, "bool": 1, "int32": 4, "int64": 8, "uint64":
 #: What counts for a moment: gradients on their way and what computes them, copies of weights.
 WORKING = Category.TEMPORARY
 
+#: What happens at a point of the record: how many entries come before, marks with them; what it is,
+#: and the name of the weight that it is about.
+Note = tuple[int, int, str, str]
+
 #: A part of the step: its name, and which of several it is.
 PartOf = tuple[str, int]
 NOWHERE: PartOf = ("", 0)
@@ -89,6 +93,8 @@ class Memory:
         #: Where each part of the step begins: (entries before it, phase, part).
         self.marks: list[tuple[int, str, PartOf]] = []
         self.part = NOWHERE
+        #: Points at which others take memory, who know the run's sizes; None where nobody does.
+        self.notes: list[Note] | None = None
         self._modules: list[str] = []
 
     def mark(self, phase: str, name: str, index: int = 0) -> None:
@@ -97,6 +103,11 @@ class Memory:
         if not self.marks or self.marks[-1][1:] != (phase, part):
             self.marks.append((len(self.entries), phase, part))
         self.part = part
+
+    def note(self, kind: str, weight: str) -> None:
+        """Keep in mind that something happens here to a weight, if anybody wants to know."""
+        if self.notes is not None:
+            self.notes.append((len(self.entries), len(self.marks), kind, weight))
 
     def taken(self, facts: Facts) -> int:
         """Record that a storage is taken; returns its number."""

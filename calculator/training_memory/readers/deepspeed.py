@@ -7,8 +7,9 @@ word for "as TrainingArguments says".
 from __future__ import annotations
 
 from ..errors import InputError
+from ..units import parse_count
 from .optimizers import CLASSES, OTHER
-from .table import Format, Taken, choice, count, is_on, lost, taken, word_of, words
+from .table import Format, Taken, choice, count, flag, is_on, lost, taken, word_of, words
 from .training_arguments import dtype_row
 
 _ZERO = "zero_optimization."
@@ -48,6 +49,21 @@ def _clipping(name: str, value: object) -> Taken:
         raise InputError(name, value, "a number is needed, such as 1.0, or 0 for off") from None
 
 
+@taken(f"{_ZERO}reduce_bucket_size", ("reduce_bucket_size",))
+def _bucket(name: str, value: object) -> Taken:
+    auto = word_of(value) == "auto"
+    size = "auto" if auto else parse_count(name, _whole(value), most=10**12)
+    return Taken(settings={"reduce_bucket_size": size})
+
+
+def _whole(value: object) -> object:
+    """A number that may be written as ``5e8``."""
+    try:
+        return int(float(str(value)))
+    except (ValueError, OverflowError):
+        return value
+
+
 def _device(part: str) -> str:
     return f"{_ZERO}{part}.device"
 
@@ -78,7 +94,8 @@ FORMAT = Format(
         choice("optimizer.type", CLASSES, unknown=OTHER),
         lost(_device("offload_optimizer"), _OFFLOAD, _device("offload_param")),
         lost(f"{_ZERO}cpu_offload", _OFFLOAD, f"{_ZERO}cpu_offload_params"),
-        lost(f"{_ZERO}reduce_bucket_size", _BUFFERS, f"{_ZERO}allgather_bucket_size", off=()),
+        _bucket,
+        flag(f"{_ZERO}overlap_comm", "overlap_comm"),
         lost(f"{_ZERO}stage3_prefetch_bucket_size", _BUFFERS, off=()),
         lost(
             f"{_ZERO}stage3_max_live_parameters",
@@ -120,9 +137,10 @@ FORMAT = Format(
     beside=(
         *words(
             """
-            overlap_comm contiguous_gradients reduce_scatter allgather_partitions sub_group_size
-            round_robin_gradients offload_* gather_16bit* stage3_gather* stage3_max_reuse_distance
-            elastic_checkpoint load_from_fp32_weights ignore_unused_parameters legacy_stage1
+            allgather_bucket_size contiguous_gradients reduce_scatter allgather_partitions
+            sub_group_size round_robin_gradients offload_* gather_16bit* stage3_gather*
+            stage3_max_reuse_distance elastic_checkpoint load_from_fp32_weights
+            ignore_unused_parameters legacy_stage1
             use_multi_rank* memory_efficient_linear override_module_apply zeropp_* mics_*
             log_trace* leaf_module*
             """,

@@ -181,6 +181,13 @@ class _Resolver:
         if not self.settings.get("zero") or data == 1:
             for name in ("reshard_after_forward", "fsdp_units"):
                 self.settings.pop(name, None)  # nothing is gathered
+        if self.settings.get("zero") == 3 and "reduce_bucket_size" in self.settings:
+            said = "DeepSpeed's third stage is counted as FSDP2 does it, without DeepSpeed's bucket"
+            size = self.settings["reduce_bucket_size"]
+            self._say(Standing.LOST, "reduce_bucket_size", size, "sharding", said)
+        if data == 1 or self.settings.get("zero") not in (1, 2):
+            for name in ("reduce_bucket_size", "overlap_comm"):
+                self.settings.pop(name, None)  # nobody has buckets
         return data
 
     def _all_replicas(self, replicas: int) -> int:

@@ -486,8 +486,8 @@ _GENERAL: tuple[Field, ...] = (
         "Replicas by",
         Place.SPLIT,
         "Whose data parallelism, with its buffers. DDP: every GPU has all, and buckets in which "
-        "gradients are sent. FSDP2 (fully_shard): weights are gathered layer by layer. Not for "
-        "the textbook.",
+        "gradients are sent. FSDP2 (fully_shard): weights are gathered layer by layer. DeepSpeed: "
+        "ZeRO 1 and 2. Not for the textbook.",
         _switch(Way, WAYS),
     ),
     _number(
@@ -535,6 +535,18 @@ _GENERAL: tuple[Field, ...] = (
         "Gradients in buckets",
         Place.SPLIT,
         "DDP's gradient_as_bucket_view: gradients live in its buckets instead of beside them.",
+    ),
+    _number(
+        "reduce_bucket_size",
+        "DeepSpeed's bucket",
+        Place.SPLIT,
+        "DeepSpeed's reduce_bucket_size: how many numbers the bucket of gradients has.",
+    ),
+    _flag(
+        "overlap_comm",
+        "DeepSpeed overlaps",
+        Place.SPLIT,
+        "DeepSpeed's overlap_comm: one bucket is summed while another is filled.",
     ),
     _choice(
         "implementation",

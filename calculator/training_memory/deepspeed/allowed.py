@@ -1,0 +1,46 @@
+"""Which runs DeepSpeed has, and which of them are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..errors import InputError
+from ..implementations import Implementation
+from ..layout import Layout
+from ..recipe import Recipe
+from ..switches import Loss, Optimizer, Switches
+from ..tuning import Tuning
+
+_WAY = ("sharding", "deepspeed")
+
+
+def refused(
+    layout: Layout,
+    recipe: Recipe,
+    switches: Switches,
+    tuning: Tuning,
+    implementation: Implementation,
+) -> Iterator[InputError]:
+    """What DeepSpeed does not do, or what is not followed of it yet."""
+    if implementation is not Implementation.HUGGINGFACE:
+        allowed = f"{implementation} shares by fsdp2; set implementation to huggingface"
+        yield InputError(*_WAY, allowed)
+    if layout.data == 1:
+        yield InputError(*_WAY, "ZeRO shares over replicas; set data to 2 or more")
+    if layout.zero not in (1, 2):
+        allowed = "of DeepSpeed the stages 1 and 2 are followed; 3 is with sharding fsdp2"
+        yield InputError("zero", layout.zero, allowed)
+    if recipe.precision not in ("master", "fp32"):
+        allowed = (
+            "DeepSpeed's bf16 is 16-bit weights with a 32-bit copy: use mixed-adam, or fp32-adam"
+        )
+        yield InputError("recipe", recipe.id, allowed)
+    if not tuning.trains_all:
+        allowed = "under DeepSpeed whole models are trained so far; use none, or sharding ddp"
+        yield InputError("adapter", str(tuning.adapter), allowed)
+    if switches.optimizer not in (Optimizer.ADAMW, Optimizer.SGD_MOMENTUM):
+        allowed = "under DeepSpeed adamw and sgd-momentum are followed so far"
+        yield InputError("optimizer", str(switches.optimizer), allowed)
+    if switches.loss is not Loss.FULL:
+        allowed = "under DeepSpeed the full loss is followed so far"
+        yield InputError("loss", str(switches.loss), allowed)

@@ -1,0 +1,81 @@
+"""The flat memory into which stages 1 and 2 put a model's weights, and which GPU owns what of it.
+
+As deepspeed/runtime/zero/stage_1_and_2.py has it (DeepSpeedZeroOptimizer.__init__,
+initialize_gradient_partition): the weights of each of the optimizer's groups lie side by side in
+the model's order, are filled up to an even number for each GPU, and each GPU owns as many numbers.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ..layouts import layout_of
+from ..model import Model
+from ..records import dataclass
+
+#: What each GPU's numbers are a multiple of (nccl_start_alignment_factor).
+ALIGNMENT = 2
+#: A weight by its name and its layer, from 0; those around the layers have layer 0.
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Weights that the optimizer treats alike: their keys, how many numbers each has, and GPUs."""
+
+    keys: tuple[Key, ...]
+    numels: tuple[int, ...]
+    starts: tuple[int, ...]
+    gpus: int
+
+    @property
+    def share(self) -> int:
+        """How many numbers each GPU owns."""
+        alignment = ALIGNMENT * self.gpus
+        return -(-sum(self.numels) // alignment) * ALIGNMENT
+
+    def owned(self, place: int) -> list[tuple[int, int]]:
+        """Which GPUs own a weight, and how many numbers of it each."""
+        begin, share = self.starts[place], self.share
+        end = begin + self.numels[place]
+        owners = range(begin // share, (end - 1) // share + 1)
+        return [
+            (owner, min(end, (owner + 1) * share) - max(begin, owner * share)) for owner in owners
+        ]
+
+    def of(self, rank: int) -> list[tuple[int, int]]:
+        """The weights that a GPU owns something of, by place, and how many numbers."""
+        begin, end = rank * self.share, (rank + 1) * self.share
+        return [
+            (place, min(end, start + numel) - max(begin, start))
+            for place, (start, numel) in enumerate(zip(self.starts, self.numels, strict=True))
+            if start < end and start + numel > begin
+        ]
+
+
+@lru_cache(maxsize=64)
+def groups(model: Model, implementation: str, gpus: int) -> tuple[Group, ...]:
+    """The two groups that transformers' Trainer makes: what decays, and norms and biases."""
+    layout = layout_of(model, implementation)
+    every = [
+        *((one, 0) for one in layout.first),
+        *((one, layer) for layer in range(layout.layers) for one in layout.layer),
+        *((one, 0) for one in layout.last),
+    ]
+    found = []
+    for decays in (True, False):
+        of = [(one, layer) for one, layer in every if (len(one.shape) > 1) is decays]
+        numels = [one.numel for one, _ in of]
+        starts = [0]
+        for numel in numels[:-1]:
+            starts.append(starts[-1] + numel)
+        if of:
+            found.append(
+                Group(
+                    keys=tuple((one.name, layer) for one, layer in of),
+                    numels=tuple(numels),
+                    starts=tuple(starts),
+                    gpus=gpus,
+                )
+            )
+    return tuple(found)

@@ -1,0 +1,45 @@
+"""Which steps under DeepSpeed are traced: each stage by what it can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .case import Case
+from .zero_case import ZeroCase
+
+LLAMA_1B = Case(
+    model="llama-3.2-1b",
+    micro_batch=1,
+    sequence=2048,
+    precision="master",
+    optimizer="adamw-fused",
+)
+LLAMA_7B = LLAMA_1B.with_(model="llama-7b", sequence=4096)
+GPT2 = LLAMA_1B.with_(model="gpt2", sequence=1024, micro_batch=4)
+QWEN = LLAMA_1B.with_(model="qwen2.5-0.5b", sequence=1024)
+#: What transformers makes of "auto": the square of the hidden size.
+AUTO_1B = 2048 * 2048
+
+
+def cases() -> tuple[ZeroCase, ...]:
+    """Every case of the table, in order."""
+    return tuple(dict.fromkeys(_first_two()))
+
+
+def _first_two() -> Iterator[ZeroCase]:
+    for stage in (1, 2):
+        base = ZeroCase(step=LLAMA_1B, data=8, stage=stage)
+        yield base
+        yield base.with_(rank=7)
+        yield base.with_(data=64, reduce_bucket_size=AUTO_1B)
+        in_fp32 = LLAMA_1B.with_(precision="fp32", optimizer="adamw-foreach", clip=True)
+        yield base.with_(step=in_fp32)
+        full = LLAMA_1B.with_(recompute="full")
+        yield base.with_(step=full)
+        yield base.with_(step=full, data=64, reduce_bucket_size=AUTO_1B)
+        yield base.with_(step=full, overlap_comm=True)
+        yield base.with_(step=full.with_(micro_batches=3), rank=7)
+        yield ZeroCase(step=GPT2, data=4, stage=stage, reduce_bucket_size=10_000_000)
+        sgd = QWEN.with_(optimizer="sgd-momentum", micro_batches=2)
+        yield ZeroCase(step=sgd, data=64, stage=stage, rank=63, reduce_bucket_size=10_000_000)
+    yield ZeroCase(step=LLAMA_7B.with_(recompute="full"), data=8, stage=2)

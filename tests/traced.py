@@ -48,6 +48,21 @@ OPTIMIZERS = {
 }
 
 
+def asked(row: Row) -> dict[str, Any]:
+    """The run that a row traced, as far as every table of steps says it."""
+    optimizer, kernel = OPTIMIZERS[row["optimizer"]]
+    return {
+        "model": row["model"],
+        "shape": dict(pair.split("=") for pair in row["shape"].split()),
+        **{name: row[name] for name in ("sequence", "micro_batch", "micro_batches", "recompute")},
+        **{name: row[name] for name in ("implementation", "attention", "loss")},
+        "recipe": RECIPES[row["precision"]],
+        "optimizer": optimizer,
+        "optimizer_kernel": kernel,
+        **{name: row[name] for name in ("clip", "hold_logits")},
+    }
+
+
 def rows_of(name: str) -> list[dict[str, str]]:
     """The rows of one of the recorded tables."""
     with (TRACES / name).open(newline="", encoding="utf-8") as file:

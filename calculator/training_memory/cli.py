@@ -122,10 +122,12 @@ def _run(command: str, arguments: list[str]) -> int:
     given, errors = parser.read(arguments)
     if given.get("help"):
         return _write(parser.format_help())
-    if given.get("format") == "json":
-        given["json"] = True
-    elif "format" in given:
+    if given.get("format", "json") != "json":
+        if given.get("json"):
+            allowed = f"--format {given['format']} says otherwise; give one of the two"
+            errors.append(InputError("--json", None, allowed))
         return _export(given, errors)
+    given["json"] = given.get("json") or "format" in given
     from .request import read_request
 
     request = read_request(given, errors)
@@ -199,7 +201,7 @@ def _read(command: str, arguments: list[str]) -> int:
         errors.append(InputError("FILE", None, "name a file to read, or - for standard input"))
     if errors:
         raise InputErrors(errors)
-    resolved = read_configs(given)
+    resolved = read_configs(given, field="FILE")
     if given.get("json"):
         return _write(_json(reading_json(resolved)))
     return _write(reading_text(resolved, given, _terminal()))

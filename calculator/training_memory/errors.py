@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 
-def nearest(value: object, names: Iterable[str]) -> str | None:
-    """The name most like ``value``, or None where nothing is alike."""
+def nearest(value: object, names: Iterable[str], *, cutoff: float = 0.5) -> str | None:
+    """The name most like ``value``, or None where nothing is as alike as ``cutoff`` (0 to 1)."""
     # difflib is slow to import and only ever needed for a mistake.
     from difflib import get_close_matches
 
     given = str(value).lower()
     by_lower = {name.lower(): name for name in names}
-    found = get_close_matches(given, list(by_lower), n=1, cutoff=0.5)
+    found = get_close_matches(given, list(by_lower), n=1, cutoff=cutoff)
     if not found and len(given) > 1:
         # Someone may have typed the beginning of a longer name ("h1oo" for "h100-80gb").
         by_lower = {name[: len(given)]: by_lower[name] for name in reversed(by_lower)}
-        found = get_close_matches(given, list(by_lower), n=1, cutoff=0.5)
+        found = get_close_matches(given, list(by_lower), n=1, cutoff=cutoff)
     return by_lower[found[0]] if found else None
 
 

@@ -25,6 +25,8 @@ from .switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, Opti
 from .tuning import Adapter, Dtype, Targets
 
 _LEAST_WIDTH = 60
+#: Flags that one command has and people try with others.
+_OF_ESTIMATE = ("--format", "--page")
 
 #: Of each field of a run: what stands for the value in the help, and what is said of it.
 RUN_HELP = {
@@ -195,8 +197,14 @@ class Parser(argparse.ArgumentParser):
         for word in rest:
             if word.startswith("-") and word.strip("-"):
                 name = word.partition("=")[0]
-                near = nearest(name, known)
-                errors.append(InputError(name, None, "there is no such flag", suggestion=near))
+                if name in _OF_ESTIMATE:
+                    allowed = f"estimate has {name}, this command does not"
+                    errors.append(InputError(name, None, allowed))
+                else:
+                    # Two dashes are no likeness.
+                    near = nearest(name.strip("-"), [one.strip("-") for one in known], cutoff=0.65)
+                    near = near and f"--{near}"
+                    errors.append(InputError(name, None, "there is no such flag", suggestion=near))
                 after_flag = True
             elif not after_flag:
                 allowed = "every value follows the flag it is for"

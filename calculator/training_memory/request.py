@@ -52,8 +52,8 @@ def read_request(given: Mapping[str, object], mistakes: Iterable[InputError] = (
     )
 
 
-def read_configs(given: Mapping[str, object]) -> Resolved:
-    """What the files of ``--config`` say; raises :class:`InputErrors`."""
+def read_configs(given: Mapping[str, object], *, field: str = flag("config")) -> Resolved:
+    """What the files of ``--config`` say; raises :class:`InputErrors`, for ``field``."""
     from .readers.formats import read_files, split_name
     from .readers.source import read_text
     from .readers.syntax import path_of
@@ -62,12 +62,12 @@ def read_configs(given: Mapping[str, object]) -> Resolved:
     paths = given.get("config")
     for path in paths if isinstance(paths, list) else []:
         try:
-            files.append((path, read_text(flag("config"), path_of(split_name(path)[1]))))
+            files.append((path, read_text(field, path_of(split_name(path)[1]))))
         except InputError as error:
             errors.append(error)
     if errors:
         raise InputErrors(errors)
-    return read_files(files, _beside(given), field=flag("config"))
+    return read_files(files, _beside(given), field=field)
 
 
 def _beside(given: Mapping[str, object]) -> dict[str, object]:

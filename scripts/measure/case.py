@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
+
+from .rows import as_row, values_of
 
 PRECISIONS = ("fp32", "autocast", "bf16", "master", "master-fp32-grad")
 """fp32: all of it. autocast: 32-bit weights, operations in bfloat16. bf16: weights, gradients and
@@ -96,35 +98,12 @@ class Case:
 
     def to_row(self) -> dict[str, str]:
         """The case as the first columns of a table."""
-        row = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "shape":
-                row["shape"] = " ".join(f"{name}={number}" for name, number in value)
-            elif isinstance(value, bool):
-                row[field.name] = "yes" if value else "no"
-            else:
-                row[field.name] = str(value)
-        return row
+        return as_row(self)
 
     @classmethod
     def from_row(cls, row: Mapping[str, str]) -> Case:
         """The case that a table's row names."""
-        values: dict[str, Any] = {}
-        for field in fields(cls):
-            if field.name not in row:
-                continue  # a table from before there was this choice
-            text = row[field.name]
-            if field.name == "shape":
-                pairs = (item.split("=") for item in text.split())
-                values["shape"] = tuple((name, int(number)) for name, number in pairs)
-            elif field.name in ("hold_logits", "clip", "in_backward", "adapter_dropout"):
-                values[field.name] = text == "yes"
-            elif field.name in ("micro_batch", "sequence", "micro_batches", "adapter_rank"):
-                values[field.name] = int(text)
-            else:
-                values[field.name] = text
-        return cls(**values)
+        return cls(**values_of(cls, row))
 
     def with_(self, **changes: Any) -> Case:
         """The case with other choices."""

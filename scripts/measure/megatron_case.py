@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from training_memory import catalog
 from training_memory.model import Model
+
+from .rows import as_row, values_of
 
 RECOMPUTES = ("none", "selective", "full")
 LOSSES = ("full", "fused")
@@ -49,31 +50,12 @@ class MegatronCase:
 
     def to_row(self) -> dict[str, str]:
         """The case as the first columns of the table."""
-        row = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "shape":
-                row["shape"] = " ".join(f"{name}={number}" for name, number in value)
-            elif isinstance(value, bool):
-                row[field.name] = "yes" if value else "no"
-            else:
-                row[field.name] = str(value)
-        return row
+        return as_row(self)
 
     @classmethod
     def from_row(cls, row: Mapping[str, str]) -> MegatronCase:
         """The case that a table's row names."""
-        values: dict[str, Any] = {}
-        for field in fields(cls):
-            text = row[field.name]
-            if field.name == "shape":
-                pairs = (item.split("=") for item in text.split())
-                values["shape"] = tuple((name, int(number)) for name, number in pairs)
-            elif text in ("yes", "no"):
-                values[field.name] = text == "yes"
-            else:
-                values[field.name] = int(text) if text.isdecimal() else text
-        return cls(**values)
+        return cls(**values_of(cls, row))
 
 
 def cases() -> Iterator[MegatronCase]:

@@ -723,3 +723,39 @@ def test_every_python_gives_the_same_bytes(version):
     ran = process("estimate", "--layers", "--zero", python=python)
     assert ran.stderr == b"training-memory estimate: --layers: it needs a value: --layers VALUE.\n"
     assert process("estimate", "--help", python=python).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["explain", "--format", "svg"], "estimate has --format, this command does not"),
+        (["explain", "--modle", "llama-7b"], "Did you mean --model?"),
+        (["estimate", "--format", "svg", "--json"], "--format svg says otherwise"),
+        (["read", "nosuch.yaml"], "FILE: 'nosuch.yaml' cannot be used; there is no such file"),
+        (["verify", "--dry-run", "--recompute", "matmuls"], "allowed: none, selective, full."),
+        (["verify", "--dry-run", "--recompute", "foo"], "allowed: none, selective, full."),
+    ],
+)
+def test_a_mistake_is_told_in_the_commands_own_words(words, complaint, capsys):
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert "--norm" not in said
+
+
+def test_a_files_broken_value_is_told_by_the_files_name(tmp_path, capsys):
+    file = tmp_path / "train.yaml"
+    file.write_text("per_device_train_batch_size: many\noutput_dir: x\n", encoding="utf-8")
+    assert main(["read", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert f"per_device_train_batch_size in {file}" in said
+    assert "--config" not in said
+
+
+def test_a_models_own_file_gives_it_its_name_in_json(tmp_path, capsys):
+    shape = {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8}
+    config = {"model_type": "llama", "intermediate_size": 1024, "vocab_size": 1000, **shape}
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**config, "_name_or_path": "my/tiny"}), encoding="utf-8")
+    assert main(["estimate", "--config", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["name"] == "my/tiny"

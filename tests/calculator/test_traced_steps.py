@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from traced import OPTIMIZERS, RECIPES
+from traced import RECIPES, asked
 from training_memory.estimate import estimate
 from training_memory.run import Run
 
@@ -19,27 +18,6 @@ BAR = 0.005
 def _rows() -> list[dict[str, str]]:
     with (TRACES / "steps.csv").open(newline="", encoding="utf-8") as file:
         return [row for row in csv.DictReader(file) if row["implementation"] != "paper"]
-
-
-def asked(row: dict[str, str]) -> dict[str, Any]:
-    """The run that a row traced."""
-    shape = dict(pair.split("=") for pair in row["shape"].split())
-    return {
-        "model": row["model"],
-        "shape": shape,
-        "sequence": row["sequence"],
-        "micro_batch": row["micro_batch"],
-        "micro_batches": row["micro_batches"],
-        "recipe": RECIPES[row["precision"]],
-        "recompute": row["recompute"],
-        "implementation": row["implementation"],
-        "attention": row["attention"],
-        "loss": row["loss"],
-        "optimizer": OPTIMIZERS[row["optimizer"]][0],
-        "optimizer_kernel": OPTIMIZERS[row["optimizer"]][1],
-        "clip": row["clip"] == "yes",
-        "hold_logits": row["hold_logits"] == "yes",
-    }
 
 
 ROWS = _rows()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from traced import OPTIMIZERS, RECIPES, Case, rows_of
+from traced import Case, asked, rows_of
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
 from training_memory.recorded_step import trained_parameters
@@ -22,23 +22,10 @@ ADAPTERS = (
 PHASES = ("forward", "backward", "clip", "step")
 
 
-def asked(row: dict[str, str]) -> dict[str, object]:
+def tuned(row: dict[str, str]) -> dict[str, object]:
     """The run that a row traced."""
     return {
-        "model": row["model"],
-        "shape": dict(pair.split("=") for pair in row["shape"].split()),
-        "sequence": row["sequence"],
-        "micro_batch": row["micro_batch"],
-        "micro_batches": row["micro_batches"],
-        "recipe": RECIPES[row["precision"]],
-        "recompute": row["recompute"],
-        "implementation": row["implementation"],
-        "attention": row["attention"],
-        "loss": row["loss"],
-        "optimizer": OPTIMIZERS[row["optimizer"]][0],
-        "optimizer_kernel": OPTIMIZERS[row["optimizer"]][1],
-        "clip": row["clip"],
-        "hold_logits": row["hold_logits"],
+        **asked(row),
         "optimizer_in_backward": row["in_backward"],
         "offload": row["offload"],
         **({} if row["adapter"] == "none" else {name: row[name] for name in ADAPTERS}),
@@ -67,7 +54,7 @@ def test_every_phase_is_as_high_as_in_pytorch(row):
 
 @pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
 def test_a_run_peaks_where_pytorch_does_and_trains_as_much(row):
-    run = Run.from_json(asked(row))
+    run = Run.from_json(tuned(row))
     assert trained_parameters(run) == int(row["trained"])
     highest = max(int(row[f"{phase}_peak_bytes"] or 0) for phase in PHASES)
     assert estimate(run).worst.peak_bytes == highest

@@ -9,8 +9,8 @@ MEANING: dict[Category, str] = {
     Category.WEIGHTS: "The model's parameters, in the format that forward and backward use.",
     Category.GRADIENTS: "For each parameter, which way and how strongly to change it. The backward "
     "pass writes them, the optimizer reads them.",
-    Category.OPTIMIZER: "What the optimizer Adam remembers of each parameter's past gradients: a "
-    "running mean of them and one of their squares.",
+    Category.OPTIMIZER: "What the optimizer remembers of each parameter's past gradients: Adam a "
+    "running mean of them and one of their squares, another optimizer what it needs instead.",
     Category.MASTER: "A second copy of the weights in 32-bit, to which updates too small for the "
     "16-bit weights are added.",
     Category.ACTIVATIONS: "What the layers compute in the forward pass and keep until the backward "

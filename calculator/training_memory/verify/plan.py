@@ -62,6 +62,9 @@ class Plan:
                 "recompute": policy,
                 "gpu": None,
             }
+            if policy not in TEXTBOOK:
+                errors.append(InputError.unknown_name("recompute", policy, TEXTBOOK))
+                continue
             try:
                 run = Run.from_json(request)
             except InputErrors as found:

@@ -108,7 +108,7 @@ def _class_for(model: Model, implementation: str) -> str | None:
         return "classic-gpt"
     if implementation == "torchtitan":
         return "plain-llama"
-    if implementation in BY_STAGES and not model.latent:
+    if implementation in BY_STAGES:
         return "megatron-gpt"
     if model.latent:
         return None
@@ -140,5 +140,3 @@ def _misfits(model: Model, family: str) -> Iterator[tuple[str, str]]:
             yield "dense_layers", "0"
     if family in ("llama", "megatron-gpt") and model.qk_norm not in ("none", "head"):
         yield "qk_norm", "none or head"
-    if family == "megatron-gpt" and model.dense_layers:
-        yield "dense_layers", "0"

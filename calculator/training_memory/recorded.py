@@ -227,6 +227,8 @@ class Sized:
         before = index if count <= MOST or index < MOST - 1 else count - 1
         if name == "layer":
             before += self.first_layer - 1
+        elif name == "dense":
+            before += self.first_layer - 1 - count
         return (before + 1, 1) if section.phase == "forward" else (before + times, -1)
 
     def turns(self, section: Section) -> Iterator[tuple[Section, int]]:

@@ -60,6 +60,8 @@ _MOMENTS = {
     ("backward", "input"): "what the stage before is sent back",
     ("forward", "embedding"): "the embedding",
     ("forward", "layer"): "the forward pass of layer {layer}",
+    ("forward", "dense"): "the forward pass of layer {dense}",
+    ("backward", "dense"): "the backward pass of layer {dense}",
     ("forward", "norm"): "the final norm",
     ("forward", "head"): "the head's forward pass",
     ("forward", "loss"): "the loss",

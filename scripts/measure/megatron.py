@@ -19,6 +19,7 @@ from typing import Any
 
 from . import transformer_engine as engine
 from . import transformer_engine_experts as experts
+from . import transformer_engine_latent as latent
 from .backend import Tensor, fake_mode, nn, torch
 from .megatron_case import MegatronCase
 from .modules import Modules
@@ -67,6 +68,7 @@ gelu_fusion: Any = import_module("megatron.core.fusions.fused_bias_gelu")
 schedules: Any = import_module("megatron.core.pipeline_parallel.schedules")
 layers: Any = import_module("megatron.core.tensor_parallel.layers")
 random: Any = import_module("megatron.core.tensor_parallel.random")
+mla: Any = import_module("megatron.core.transformer.multi_latent_attention")
 moe: Any = import_module("megatron.core.transformer.moe.moe_utils")
 dispatching: Any = import_module("megatron.core.transformer.moe.token_dispatcher")
 rope: Any = import_module("megatron.core.models.common.embeddings.rope_utils")
@@ -119,6 +121,9 @@ def _patch() -> None:
         torch.empty_like(weights),
     )
     dispatching.MoEAlltoAllTokenDispatcher._maybe_dtoh_and_synchronize = _read_back
+    mla.TELinear = latent.Linear
+    mla.fused_apply_mla_rope_for_q = latent.rope_for_q
+    mla.fused_apply_mla_rope_for_kv = latent.rope_for_kv
     layers.HAVE_TE, layers.get_dummy_wgrad = True, engine.get_dummy_wgrad
     # Apex's kernel, which adds a product to the main gradient in place.
     layers.fused_weight_gradient_mlp_cuda = SimpleNamespace(
@@ -187,7 +192,8 @@ def _group_of(case: MegatronCase) -> Iterator[None]:
 
 def _config(case: MegatronCase) -> Any:
     model = case.built
-    kind = import_module("megatron.core.transformer").TransformerConfig
+    transformer = import_module("megatron.core.transformer")
+    kind = transformer.MLATransformerConfig if model.latent else transformer.TransformerConfig
     gated = model.gated
     options: dict[str, Any] = {
         "recompute_granularity": None if case.recompute == "none" else case.recompute
@@ -225,15 +231,28 @@ def _config(case: MegatronCase) -> Any:
         cross_entropy_fusion_impl="te",
         deallocate_pipeline_outputs=True,
         batch_p2p_comm=True,
-        qk_layernorm=str(model.qk_norm) == "head",
+        qk_layernorm=str(model.qk_norm) == "head" or model.latent,
         **options,
         **(_of_experts(case) if model.experts else {}),
+        **(_of_latents(case) if model.latent else {}),
     )
+
+
+def _of_latents(case: MegatronCase) -> dict[str, Any]:
+    model = case.built
+    return {
+        "q_lora_rank": model.q_lora_rank or None,
+        "kv_lora_rank": model.kv_lora_rank,
+        "qk_head_dim": model.qk_nope_head_dim,
+        "qk_pos_emb_head_dim": model.qk_rope_head_dim,
+        "v_head_dim": model.v_head_dim,
+        "rope_type": "yarn",
+    }
 
 
 def _of_experts(case: MegatronCase) -> dict[str, Any]:
     model = case.built
-    shared = model.shared_expert_ffn if model.shared_experts else None
+    shared = model.shared_experts * model.shared_expert_ffn or None
     return {
         "num_moe_experts": model.experts,
         "moe_router_topk": model.experts_per_token,
@@ -252,16 +271,14 @@ def _of_experts(case: MegatronCase) -> dict[str, Any]:
     }
 
 
-def _spec(case: MegatronCase) -> Any:
-    block = import_module("megatron.core.transformer.transformer_block")
+def _spec(case: MegatronCase, *, mixed: bool) -> Any:
+    """A layer, with a mixture of experts where it is ``mixed``."""
     layer = import_module("megatron.core.transformer.transformer_layer")
-    attention = import_module("megatron.core.transformer.attention")
     mlp = import_module("megatron.core.transformer.mlp")
     module = import_module("megatron.core.transformer.spec_utils").ModuleSpec
-    mask = import_module("megatron.core.transformer.enums").AttnMaskType
     add = import_module("megatron.core.fusions.fused_bias_dropout").get_bias_dropout_add
-    normed = str(case.built.qk_norm) == "head"
     identity = import_module("megatron.core.transformer.identity_op").IdentityOp
+    latents = case.built.latent
     plain = module(
         module=mlp.MLP,
         submodules=mlp.MLPSubmodules(
@@ -269,27 +286,55 @@ def _spec(case: MegatronCase) -> Any:
             linear_fc2=engine.RowParallelLinear,
         ),
     )
-    one = module(
+    return module(
         module=layer.TransformerLayer,
         submodules=layer.TransformerLayerSubmodules(
-            self_attention=module(
-                module=attention.SelfAttention,
-                params={"attn_mask_type": mask.causal},
-                submodules=attention.SelfAttentionSubmodules(
-                    linear_qkv=engine.LayerNormColumnParallelLinear,
-                    core_attention=engine.DotProductAttention,
-                    linear_proj=engine.RowParallelLinear,
-                    q_layernorm=engine.Norm if normed else identity,
-                    k_layernorm=engine.Norm if normed else identity,
-                ),
-            ),
+            input_layernorm=engine.Norm if latents else identity,
+            self_attention=_latent(module) if latents else _attention(case, module),
             self_attn_bda=add,
-            pre_mlp_layernorm=engine.Norm if case.built.experts else identity,
-            mlp=_mixture(module, mlp) if case.built.experts else plain,
+            pre_mlp_layernorm=engine.Norm if mixed else identity,
+            mlp=_mixture(module, mlp) if mixed else plain,
             mlp_bda=add,
         ),
     )
-    return one, block, engine.Norm
+
+
+def _attention(case: MegatronCase, module: Any) -> Any:
+    attention = import_module("megatron.core.transformer.attention")
+    mask = import_module("megatron.core.transformer.enums").AttnMaskType
+    identity = import_module("megatron.core.transformer.identity_op").IdentityOp
+    normed = engine.Norm if str(case.built.qk_norm) == "head" else identity
+    return module(
+        module=attention.SelfAttention,
+        params={"attn_mask_type": mask.causal},
+        submodules=attention.SelfAttentionSubmodules(
+            linear_qkv=engine.LayerNormColumnParallelLinear,
+            core_attention=engine.DotProductAttention,
+            linear_proj=engine.RowParallelLinear,
+            q_layernorm=normed,
+            k_layernorm=normed,
+        ),
+    )
+
+
+def _latent(module: Any) -> Any:
+    mask = import_module("megatron.core.transformer.enums").AttnMaskType
+    identity = import_module("megatron.core.transformer.identity_op").IdentityOp
+    return module(
+        module=mla.MLASelfAttention,
+        params={"attn_mask_type": mask.causal},
+        submodules=mla.MLASelfAttentionSubmodules(
+            linear_q_proj=experts.ColumnParallelLinear,
+            linear_q_down_proj=latent.Linear,
+            linear_q_up_proj=engine.LayerNormColumnParallelLinear,
+            linear_kv_down_proj=latent.Linear,
+            linear_kv_up_proj=engine.LayerNormColumnParallelLinear,
+            core_attention=engine.DotProductAttention,
+            linear_proj=engine.RowParallelLinear,
+            q_layernorm=identity,
+            kv_layernorm=identity,
+        ),
+    )
 
 
 def _mixture(module: Any, mlp: Any) -> Any:
@@ -320,15 +365,17 @@ def _mixture(module: Any, mlp: Any) -> Any:
 def _chunk(case: MegatronCase, config: Any, number: int) -> Any:
     """The part of the model that this GPU holds, or one of its parts where they interleave."""
     model = case.built
-    layer_spec, block, norm = _spec(case)
+    block = import_module("megatron.core.transformer.transformer_block")
     v = case.interleave
     first = case.stage == 0 and number == 0
     last = case.stage == case.pipeline - 1 and number == v - 1
     stage = number if v > 1 else None
-    count = import_module("megatron.core.transformer.transformer_block").get_num_layers_to_build(
-        config, vp_stage=stage
-    )
-    spec = block.TransformerBlockSubmodules(layer_specs=[layer_spec] * count, layer_norm=norm)
+    count = block.get_num_layers_to_build(config, vp_stage=stage)
+    offset = import_module("megatron.core.transformer.transformer_layer")
+    begin = offset.get_transformer_layer_offset(config, vp_stage=stage)
+    dense = model.dense_layers if model.experts else model.layers
+    specs = [_spec(case, mixed=layer >= dense) for layer in range(begin, begin + count)]
+    spec = block.TransformerBlockSubmodules(layer_specs=specs, layer_norm=engine.Norm)
     gpt = import_module("megatron.core.models.gpt").GPTModel
     return gpt(
         config=config,

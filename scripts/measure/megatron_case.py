@@ -132,6 +132,33 @@ def _mixtures() -> Iterator[MegatronCase]:
             expert=4,
             distributed_optimizer=True,
         )
+    for recompute in RECOMPUTES:
+        for stage in range(2):
+            yield MegatronCase(
+                model="deepseek-v3",
+                shape=(("layers", 6), ("dense_layers", 1)),
+                sequence=4096,
+                micro_batches=4,
+                recompute=recompute,
+                loss="fused",
+                pipeline=2,
+                stage=stage,
+                data=8,
+                expert=8,
+                distributed_optimizer=True,
+            )
+    for model in ("deepseek-v2", "deepseek-v2-lite"):
+        yield MegatronCase(
+            model=model,
+            shape=(("layers", 6), ("dense_layers", 1)),
+            sequence=2048,
+            micro_batch=2,
+            tensor=2,
+            sequence_parallel=True,
+            data=4,
+            expert=8,
+            distributed_optimizer=True,
+        )
     yield MegatronCase(
         model="qwen1.5-moe-a2.7b",
         sequence=2048,

@@ -196,7 +196,7 @@ class _FusedAttention(Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """What every head sees."""
         tokens, batch, heads, _ = query.shape
-        out = torch.empty_like(query)
+        out = query.new_empty(*query.shape[:-1], value.shape[-1])
         sums = torch.empty((batch, heads, tokens, 1), dtype=torch.float32, device="cuda")
         random = torch.empty((2,), dtype=torch.int64, device="cuda")
         ctx.save_for_backward(query, key, value, out, sums, random)

@@ -142,6 +142,37 @@ def test_b200s_hold_what_is_counted(model, tensor, pipeline, data, context, sequ
     assert 0.998 * gib < counted < gib
 
 
+@pytest.mark.parametrize(
+    ("model", "pipeline", "data", "expert", "gib"),
+    [
+        # The same summary; simu_tools/megatron_scripts/scripts/run_pretrain_deepseekv2.sh: one
+        # layer without experts, and each expert filled up to its even share of the tokens.
+        ("deepseek-v2", 1, 8, 8, 45.63),
+        ("deepseek-v2", 2, 4, 4, 44.70),
+        ("deepseek-v3", 1, 8, 8, 104.30),
+        ("deepseek-v3", 2, 4, 4, 114.00),
+    ],
+)
+def test_b200s_hold_what_is_counted_of_deepseek(model, pipeline, data, expert, gib):
+    run = Run.from_json(
+        {
+            "implementation": "megatron",
+            "model": model,
+            "shape": {"layers": 4, "dense_layers": 1},
+            "sequence": 4096,
+            "micro_batches": 4,
+            "loss": "fused",
+            "pipeline": pipeline,
+            "data": data,
+            "expert": expert,
+            "zero": 1,
+            "gpu": None,
+        }
+    )
+    counted = estimate(run).worst.peak_bytes / GIB
+    assert 0.993 * gib < counted < gib
+
+
 @pytest.mark.parametrize("exchange", ["ring", "all-gather", "ulysses"])
 def test_however_keys_are_exchanged_a_layer_keeps_its_share_of_the_sequence(exchange):
     def kept(**fields) -> int:
@@ -249,7 +280,8 @@ def test_megatron_bridges_count_of_parameters_is_ours_with_norms_divided():
             "routing",
         ),
         ({"routing": "worst"}, "routing"),
-        ({"model": "deepseek-v3"}, "implementation"),
+        ({"model": "deepseek-v3", "data": 8, "context": 2}, "context"),
+        ({"model": "deepseek-v3", "implementation": "nanotron"}, "implementation"),
     ],
 )
 def test_what_megatron_has_not_is_refused_by_name(fields, named):

@@ -671,6 +671,24 @@ def test_which_of_megatrons_layers_have_experts(pattern, dense):
     assert ("moe_layer_freq" in lost) is (dense is None)
 
 
+def test_megatrons_latents_are_those_of_their_model():
+    text = (
+        "--num-layers 27 --hidden-size 2048 --num-attention-heads 16 --ffn-hidden-size 10944 "
+        "--vocab-size 102400 --seq-length 4096 --micro-batch-size 1 --swiglu --bf16 "
+        "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear "
+        "--untie-embeddings-and-output-weights --num-experts 64 --moe-router-topk 6 "
+        "--moe-ffn-hidden-size 1408 --moe-shared-expert-intermediate-size 2816 "
+        "--moe-layer-freq '([0]*1+[1]*26)' --multi-latent-attention --kv-lora-rank 512 "
+        "--qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128 --qk-layernorm"
+    )
+    resolved = read_files([("run.sh", f"python pretrain_gpt.py {text}\n")], {})
+    assert resolved.model is not None
+    lite = catalog.get("deepseek-v2-lite")
+    assert resolved.model.parameters.by_component == lite.parameters.by_component
+    shape = {name: getattr(resolved.model, name) for name in SHAPE_FIELDS}
+    assert Run.from_json({**resolved.fields, "model": "custom", "shape": shape}).model.latent
+
+
 def test_degrees_said_beside_the_files_decide_the_micro_batches():
     spread = read("ds-zero2-offload.json", data=8).fields
     assert (spread["micro_batch"], spread["reduce_bucket_size"]) == (8, 200_000_000)

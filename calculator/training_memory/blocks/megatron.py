@@ -21,6 +21,7 @@ from ..categories import Category
 from ..formula import Formula, as_formula, product, symbol, total
 from ..records import dataclass
 from .megatron_experts import Dispatcher, ExpertStructure, mixture
+from .megatron_latent import Core, latent_attention
 from .sizes import (
     HEAD_ROWS,
     KEY_HEAD_ROWS,
@@ -46,7 +47,8 @@ class StageStructure:
     products (sequence parallelism). ``context`` is how GPUs that share a sequence exchange what
     attention reads ("ring", "all-gather", "ulysses"), or "none". ``first`` and ``last``: the stage
     has the embedding, the head. ``grouped``: several query heads share a key
-    head; ``normed``: each head's queries and keys are normalised. ``experts``: what the layers have
+    head; ``normed``: each head's queries and keys are normalised. ``latent``: what attention has
+    latents of: "none", "keys" (and values), "all" (queries too). ``experts``: what the layers have
     for a feed-forward layer, if a mixture. ``recompute`` is "none", "selective" (the attention
     core) or "full"; ``loss`` "full" or "fused". ``style`` is whose code it is: "megatron" or
     "nanotron".
@@ -65,6 +67,7 @@ class StageStructure:
     context: str = "none"
     style: str = "megatron"
     normed: bool = False
+    latent: str = "none"
     experts: ExpertStructure | None = None
 
     @property
@@ -81,9 +84,11 @@ class StageStructure:
 class Stage:
     """The weights of a stage, and its forward pass."""
 
-    def __init__(self, structure: StageStructure, layers: int) -> None:
+    def __init__(self, structure: StageStructure, layers: int, dense: int = 0) -> None:
         self.structure = structure
         self.outer = Weights("bf16")
+        #: Layers without experts, which come first, and the others.
+        self.dense = [Weights("bf16") for _ in range(dense)]
         self.layers = [Weights("bf16") for _ in range(layers)]
         #: What the stage before sent, whose gradient goes back to it.
         self.received: Tensor | None = None
@@ -98,7 +103,7 @@ class Stage:
         if structure.experts:
             for index, weights in enumerate(self.layers):
                 tape.mark("before", "layer", index)
-                sent = index == 0 and not structure.first
+                sent = index == 0 and not structure.first and not self.dense
                 own = structure.own_tokens
                 self.dispatchers[weights] = Dispatcher(tape, structure.experts, own, sent=sent)
         batch = Batch(tape, structure)
@@ -109,9 +114,10 @@ class Stage:
             tape.mark("forward", "input")
             x = as_input(tape.new("input from the stage before", structure.own_tokens, "bf16"))
             self.received = x
-        for index, weights in enumerate(self.layers):
-            tape.mark("forward", "layer", index)
-            x = self._layer(tape, x, weights)
+        for name, layers in (("dense", self.dense), ("layer", self.layers)):
+            for index, weights in enumerate(layers):
+                tape.mark("forward", name, index)
+                x = self._layer(tape, x, weights)
         if not structure.last:
             return x
         tape.mark("forward", "norm")
@@ -128,7 +134,8 @@ class Stage:
         else:
             going.run_from(output.edge, gradient)
         experts, edge = self.structure.experts, self.received and self.received.edge
-        if experts and experts.again and isinstance(edge, Argument):
+        again = experts and experts.again and not self.dense
+        if again and isinstance(edge, Argument):
             # What its first layer's graph goes on holding is not given away: autograd copies it.
             with tape.as_category(WORKING):
                 edge.grad = tape.new("gradient for the stage before", edge.numel, edge.dtype)
@@ -170,7 +177,7 @@ class Stage:
 
     def _layer_once(self, tape: Tape, x: Tensor, w: Weights) -> Tensor:
         x = op.add(tape, x, self._attention(tape, x, w), "residual stream")
-        if self.structure.experts:
+        if w in self.dispatchers:
             return op.add(tape, x, self._mixture(tape, x, w), "residual stream")
         return op.add(tape, x, self._mlp(tape, x, w), "residual stream")
 
@@ -183,6 +190,8 @@ class Stage:
 
     def _attention(self, tape: Tape, x: Tensor, w: Weights) -> Tensor:
         structure = self.structure
+        if structure.latent != "none":
+            return self._latent(tape, x, w)
         with tape.module("attention"):
             joined = te.norm_and_linear(
                 tape,
@@ -220,6 +229,32 @@ class Stage:
                 tape,
                 op.view(tape, seen),
                 w.of("attention output", OUTPUT_WEIGHTS),
+                TOKENS,
+                "attention output projected",
+                scattered=self.scattered,
+            )
+
+    def _latent(self, tape: Tape, x: Tensor, w: Weights) -> Tensor:
+        structure = self.structure
+
+        def twice(core: Core, *given: Tensor) -> Tensor:
+            again = structure.recompute == "selective"
+            return run_twice(tape, core, *given) if again else core(*given)
+
+        with tape.module("attention"):
+            seen = latent_attention(
+                tape,
+                x,
+                w,
+                structure.own_rows,
+                queries=structure.latent == "all",
+                split=structure.shares_tokens,
+                twice=twice,
+            )
+            return te.linear_and_scatter(
+                tape,
+                seen,
+                w("attention output", "h", "a", "v"),
                 TOKENS,
                 "attention output projected",
                 scattered=self.scattered,

@@ -29,7 +29,7 @@ SENT = product(("z", "b", "k", "h"))
 #: What reaches this GPU of the others, and with what those that share its experts were sent.
 RECEIVED_ROWS, RECEIVED = symbol("D"), product(("D", "h"))
 ROWS_HERE, TOKENS_HERE = product(("n", "D")), product(("n", "D", "h"))
-WIDE_HERE = product(("n", "D", "f"))
+WIDE_HERE = product(("n", "D", "F"))
 #: A shared expert's inner width.
 SHARED_WIDE = product(("s", "b", "S"))
 OWN = product(("z", "b"))
@@ -191,10 +191,10 @@ def _experts(
         assert sorted_ is not None
         weights = sorted_
     inner = moe.grouped_linear(
-        tape, here, w("experts' gate and up", "j", 2, "f", "h"), WIDE_HERE * 2, "gate and up"
+        tape, here, w("experts' gate and up", "j", 2, "F", "h"), WIDE_HERE * 2, "gate and up"
     )
     active = moe.weighted_swiglu(tape, inner, weights, WIDE_HERE)
-    made = moe.grouped_linear(tape, active, w("experts' down", "j", "h", "f"), TOKENS_HERE, "down")
+    made = moe.grouped_linear(tape, active, w("experts' down", "j", "h", "F"), TOKENS_HERE, "down")
     del inner, active
     return _put_back(tape, made, structure)
 

@@ -39,6 +39,9 @@ def _of_megatron(run: Run) -> Iterator[InputError]:
     if run.recompute is Recompute.MATMULS:
         allowed = "Megatron knows none, selective (the attention core), full (each layer)"
         yield InputError("recompute", str(run.recompute), allowed)
+    if run.model.latent and layout.context > 1:
+        allowed = "latent attention of GPUs that share a sequence is not followed; use 1"
+        yield InputError("context", layout.context, allowed)
     if run.model.experts:
         yield from _of_experts(run)
     if layout.layers_per_stage is None and layers % layout.pipeline:
@@ -57,7 +60,7 @@ def _of_experts(run: Run) -> Iterator[InputError]:
         yield InputError("sequence_parallel", False, allowed)
     for field, size, over in (
         ("expert_tensor", model.expert_ffn, layout.expert_tensor),
-        ("tensor", model.shared_expert_ffn, layout.tensor),
+        ("tensor", model.shared_experts * model.shared_expert_ffn, layout.tensor),
     ):
         if size % over:
             allowed = (
@@ -83,7 +86,12 @@ def _of_nanotron(run: Run) -> Iterator[InputError]:
     if run.recipe.id != "mixed-adam-fp32-grad":
         allowed = "nanotron's gradients are summed in 32 bits: mixed-adam-fp32-grad"
         yield InputError("recipe", run.recipe.id, allowed)
-    for field, plain in (("qkv_bias", False), ("experts", 0), ("qk_norm", "none")):
+    for field, plain in (
+        ("qkv_bias", False),
+        ("experts", 0),
+        ("qk_norm", "none"),
+        ("kv_lora_rank", 0),
+    ):
         if getattr(run.model, field) != plain:
             yield InputError("implementation", "nanotron", f"a Llama, which has {field} {plain}")
 
@@ -98,7 +106,9 @@ def _shares(run: Run) -> Iterator[InputError]:
             f"{model.name} has {model.kv_heads:,}"
         )
         yield InputError("context", layout.context, allowed)
-    widths = () if model.experts else (("feed-forward width", model.ffn),)
+    widths = (
+        () if model.experts and not model.dense_layers else (("feed-forward width", model.ffn),)
+    )
     for what, size in (("key-value heads", model.kv_heads), *widths):
         if size % tensor:
             allowed = (

@@ -13,7 +13,7 @@ from ..layouts import Weight
 from ..rank import Rank
 from ..records import dataclass
 from ..run import Run
-from .shape import padded_vocabulary, width_of
+from .shape import mixed_layers, padded_vocabulary
 
 #: Each parameter begins at a multiple of so many numbers in a buffer that is shared out, and the
 #: buffer ends at one of the other (core/distributed/param_and_grad_buffer.py).
@@ -43,7 +43,10 @@ def part_weights(run: Run, rank: Rank, part: int = 0) -> tuple[Block, ...]:
     if first:
         table = Weight(name="embedding", shape=(rows, model.hidden), vocabulary=True)
         found.append(Block(weights=((1, table),)))
-    found.append(Block(weights=tuple(_layer(run)), times=layers))
+    mixed = mixed_layers(run, rank, part)
+    for times, is_mixed in ((layers - mixed, False), (mixed, True)):
+        if times:
+            found.append(Block(weights=tuple(_layer(run, mixed=is_mixed)), times=times))
     if rank.has_head(part):
         last = [(1, Weight(name="final norm", shape=(model.hidden,)))]
         if not model.tied or not first:
@@ -53,37 +56,59 @@ def part_weights(run: Run, rank: Rank, part: int = 0) -> tuple[Block, ...]:
     return tuple(found)
 
 
-def _layer(run: Run) -> Iterator[tuple[int, Weight]]:
-    model, tensor, hidden = run.model, run.layout.tensor, run.model.hidden
-    queries, keys = model.query_width // tensor, max(model.kv_heads // tensor, 1) * model.head_dim
+def _one(name: str, *shape: int) -> tuple[int, Weight]:
+    return 1, Weight(name=name, shape=shape)
 
-    def one(name: str, *shape: int) -> tuple[int, Weight]:
-        return 1, Weight(name=name, shape=shape)
 
-    yield one("attention output", hidden, queries)
-    yield one("attention norm", hidden)
-    yield one("query, key and value", queries + 2 * keys, hidden)
-    if model.qkv_bias:
-        yield one("query, key and value bias", queries + 2 * keys)
-    if model.qk_norm != "none":
-        yield one("query norm", model.head_dim)
-        yield one("key norm", model.head_dim)
-    yield one("mlp norm", hidden)
-    if model.experts:
+def _layer(run: Run, *, mixed: bool) -> Iterator[tuple[int, Weight]]:
+    model, hidden = run.model, run.model.hidden
+    yield from _latent_attention(run) if model.latent else _attention(run)
+    yield _one("mlp norm", hidden)
+    if mixed:
         yield from _mixture(run)
     else:
-        yield one("gate and up", 2 * width_of(run), hidden)
-        yield one("down", hidden, width_of(run))
+        wide = model.ffn // run.layout.tensor
+        yield _one("gate and up", 2 * wide, hidden)
+        yield _one("down", hidden, wide)
+
+
+def _attention(run: Run) -> Iterator[tuple[int, Weight]]:
+    model, tensor, hidden = run.model, run.layout.tensor, run.model.hidden
+    queries, keys = model.query_width // tensor, max(model.kv_heads // tensor, 1) * model.head_dim
+    yield _one("attention output", hidden, queries)
+    yield _one("attention norm", hidden)
+    yield _one("query, key and value", queries + 2 * keys, hidden)
+    if model.qkv_bias:
+        yield _one("query, key and value bias", queries + 2 * keys)
+    if model.qk_norm != "none":
+        yield _one("query norm", model.head_dim)
+        yield _one("key norm", model.head_dim)
+
+
+def _latent_attention(run: Run) -> Iterator[tuple[int, Weight]]:
+    model, hidden, heads = run.model, run.model.hidden, run.model.heads // run.layout.tensor
+    yield _one("attention norm", hidden)
+    yield _one("attention output", hidden, heads * model.v_head_dim)
+    wide = model.q_lora_rank or hidden
+    if model.q_lora_rank:
+        yield _one("query latents", model.q_lora_rank, hidden)
+        yield _one("query latent norm", model.q_lora_rank)
+    yield _one("queries", heads * model.head_dim, wide)
+    yield _one("latents", model.kv_lora_rank + model.qk_rope_head_dim, hidden)
+    yield _one("latent norm", model.kv_lora_rank)
+    made = model.qk_nope_head_dim + model.v_head_dim
+    yield _one("keys and values", heads * made, model.kv_lora_rank)
 
 
 def _mixture(run: Run) -> Iterator[tuple[int, Weight]]:
-    model, hidden, wide = run.model, run.model.hidden, width_of(run)
+    model, hidden = run.model, run.model.hidden
+    wide = model.expert_ffn // run.layout.expert_tensor
     here = model.experts // run.layout.expert
     yield 1, Weight(name="router", shape=(model.experts, hidden))
     yield here, Weight(name=EXPERTS[0], shape=(2 * wide, hidden))
     yield here, Weight(name=EXPERTS[1], shape=(hidden, wide))
     if model.shared_experts:
-        wide = model.shared_expert_ffn // run.layout.tensor
+        wide = model.shared_experts * model.shared_expert_ffn // run.layout.tensor
         if model.shared_expert_gate:
             yield 1, Weight(name="shared gate", shape=(1, hidden))
         yield 1, Weight(name="shared gate and up", shape=(2 * wide, hidden))

@@ -12,7 +12,7 @@ from ..layouts import rounded
 from ..rank import Rank
 from ..run import Run
 from .buffers import Block, Buffer, buffer, of_experts, of_products, part_weights
-from .shape import values
+from .shape import dense_layers, mixed_layers, values
 
 FP32_BYTES = 4
 BF16_BYTES = 2
@@ -59,10 +59,16 @@ def _rows(run: Run, rank: Rank) -> Iterator[_Row]:
     if rank.is_last and run.layout.sequence_parallel:
         gathered = rounded(BF16_BYTES * known["s"] * known["b"] * known["h"])
         yield "buffer for the head's gathered input", Category.TEMPORARY, gathered, GATHERED
-    angles = rank.parts * rounded(FP32_BYTES * known["s"] * known["e"])
+    if run.model.latent:
+        # Each layer has cosines and sines of its own.
+        angles = rank.layers * 2 * rounded(BF16_BYTES * known["s"] * known["E"])
+    else:
+        angles = rank.parts * rounded(FP32_BYTES * known["s"] * known["e"])
     yield "rotary angles", Category.ACTIVATIONS, angles, ANGLES
+    if mixed := sum(mixed_layers(run, rank, part) for part in range(rank.parts)):
+        yield from _of_the_last_routing(run, rank, mixed)
     if run.model.experts:
-        yield from _of_the_last_routing(run, rank)
+        yield "scale of the balancing loss", Category.ACTIVATIONS, rounded(FP32_BYTES), BALANCE
     yield "token counter", Category.ACTIVATIONS, rounded(FP32_BYTES), COUNTER
 
 
@@ -77,14 +83,15 @@ def _buffers(run: Run, blocks: Sequence[Block]) -> Iterator[Buffer]:
         yield buffer(experts, replicas=layout.expert_replicas, shared_out=shared_out)
 
 
-def _of_the_last_routing(run: Run, rank: Rank) -> Iterator[_Row]:
+def _of_the_last_routing(run: Run, rank: Rank, mixed: int) -> Iterator[_Row]:
+    """What the ``mixed`` layers' dispatchers hold."""
     known = values(run)
     experts, own = known["x"], known["z"] * known["b"]
     chances = rounded(FP32_BYTES * own * experts)
-    yield "chances of the last tokens", Category.ACTIVATIONS, rank.layers * chances, ROUTED
+    yield "chances of the last tokens", Category.ACTIVATIONS, mixed * chances, ROUTED
     chosen = rounded(own * experts)
-    yield "experts chosen for them", Category.ACTIVATIONS, rank.layers * chosen, ROUTED
-    places = rank.layers * places_bytes(run)
+    yield "experts chosen for them", Category.ACTIVATIONS, mixed * chosen, ROUTED
+    places = mixed * places_bytes(run)
     yield "places of the last tokens", Category.ACTIVATIONS, places, ROUTED
     around = known["i"] * known["n"] * known["j"]
     # Where either is in order already, both are one.
@@ -92,14 +99,14 @@ def _of_the_last_routing(run: Run, rank: Rank) -> Iterator[_Row]:
     order = one * rounded(INT64_BYTES * experts * known["n"])
     if known["j"] > 1:
         order += rounded(INT64_BYTES * around)
-    yield "orders of the experts", Category.ACTIVATIONS, rank.layers * order, ORDERS
+    yield "orders of the experts", Category.ACTIVATIONS, mixed * order, ORDERS
     sent = sum(_sent_bytes(run, rank, part) for part in range(rank.parts))
     if sent and run.recompute is not Recompute.FULL:
         yield "inputs from the stage before, their gradients", Category.ACTIVATIONS, sent, GRAPH
     if run.recompute is Recompute.FULL:
-        left = 2 * rank.layers * rounded(BF16_BYTES * own * known["h"])
+        left = 2 * mixed * rounded(BF16_BYTES * own * known["h"])
         yield "layers' inputs and their gradients", Category.ACTIVATIONS, left, LEFT
-    told = rounded(FP32_BYTES * run.model.layers) + rounded(FP32_BYTES)
+    told = rounded(FP32_BYTES * run.model.layers)
     yield "balancing losses", Category.ACTIVATIONS, told, BALANCE
 
 
@@ -108,9 +115,11 @@ def _sent_bytes(run: Run, rank: Rank, part: int) -> int:
 
     Where layers run again, the gradient is one of theirs.
     """
-    if rank.stage == 0 and part == 0:
+    known, first = values(run), rank.stage == 0 and part == 0
+    if first or not mixed_layers(run, rank, part):
         return 0
-    known = values(run)
+    if run.recompute is Recompute.FULL and dense_layers(run, rank, part):
+        return 0
     times = 1 if run.recompute is Recompute.FULL else 2
     return times * rounded(BF16_BYTES * known["z"] * known["b"] * known["h"])
 
@@ -121,10 +130,10 @@ def left_of(run: Run, rank: Rank, part: int) -> int:
     Its places, where those of several micro-batches in flight take turns, and what the graph of its
     last chances leads to.
     """
-    if not run.model.experts:
+    if not (mixed := mixed_layers(run, rank, part)):
         return 0
     in_turn = rank.in_flight > 1 and run.recompute is not Recompute.FULL
-    places = rank.layers_at_once * places_bytes(run) if in_turn else 0
+    places = mixed * places_bytes(run) if in_turn else 0
     return places + _sent_bytes(run, rank, part)
 
 

@@ -15,15 +15,17 @@ __all__ = ["record"]
 
 
 @lru_cache(maxsize=64)
-def record(structure: StageStructure, layers: int) -> Recording:
+def record(structure: StageStructure, layers: int, dense: int = 0) -> Recording:
     """One micro-batch's forward and backward pass through a stage of so many layers.
+
+    ``dense`` layers without experts come before.
 
     Its input and output, and what another stage sends back or is sent, are left behind: the
     schedule's variables hold them until they are given the next.
     """
     tape = Tape()
     kind = NanotronStage if structure.style == "nanotron" else Stage
-    stage = kind(structure, layers)
+    stage = kind(structure, layers, dense)
     held = _passes(tape, stage)
     made = of_memory(tape)
     del held

@@ -9,6 +9,7 @@ from ..blocks.megatron import StageStructure
 from ..blocks.megatron_experts import ExpertStructure
 from ..implementations import Implementation
 from ..layout import Routing
+from ..rank import Rank
 from ..run import Run
 
 #: ``--make-vocab-size-divisible-by``, for each of the GPUs that share the vocabulary.
@@ -35,20 +36,23 @@ def values(run: Run) -> Mapping[str, int]:
         "h": model.hidden,
         "g": max(model.kv_heads // layout.tensor, 1),
         "e": model.head_dim,
-        "f": width_of(run),
+        "f": model.ffn // layout.tensor,
         "V": padded_vocabulary(run) // layout.tensor,
         "t": layout.tensor,
         "C": layout.context,
         **(_of_experts(run, tokens) if model.experts else {}),
+        **(_of_latents(run) if model.latent else {}),
     }
 
 
-def width_of(run: Run) -> int:
-    """The inner features of the feed-forward layer, or of each expert, on one GPU."""
-    model, layout = run.model, run.layout
-    if model.experts:
-        return model.expert_ffn // layout.expert_tensor
-    return model.ffn // layout.tensor
+def _of_latents(run: Run) -> Mapping[str, int]:
+    model = run.model
+    return {
+        "q": model.q_lora_rank,
+        "l": model.kv_lora_rank,
+        "E": model.qk_rope_head_dim,
+        "v": model.v_head_dim,
+    }
 
 
 def _of_experts(run: Run, tokens: int) -> Mapping[str, int]:
@@ -67,16 +71,39 @@ def _of_experts(run: Run, tokens: int) -> Mapping[str, int]:
         "i": layout.expert,
         "n": layout.expert_tensor,
         "D": come,
-        "S": model.shared_expert_ffn // layout.tensor,
+        "S": model.shared_experts * model.shared_expert_ffn // layout.tensor,
+        "F": model.expert_ffn // layout.expert_tensor,
     }
 
 
+def dense_layers(run: Run, rank: Rank, part: int) -> int:
+    """How many of a part's layers, the first of them, have no experts in a mixture."""
+    if not run.model.experts:
+        return 0
+    before = rank.first_layer_of(part) - 1
+    return min(max(run.model.dense_layers - before, 0), rank.layers_at_once)
+
+
+def mixed_layers(run: Run, rank: Rank, part: int) -> int:
+    """How many of a part's layers have experts."""
+    if not run.model.experts:
+        return 0
+    return rank.layers_at_once - dense_layers(run, rank, part)
+
+
 def structure(
-    run: Run, *, first: bool, last: bool, alone: bool = True, waits: bool = False
+    run: Run,
+    *,
+    first: bool,
+    last: bool,
+    mixed: bool = False,
+    alone: bool = True,
+    waits: bool = False,
 ) -> StageStructure:
     """The order of the events of a part of the model that has the embedding, or the head.
 
-    ``alone``: one micro-batch is in flight at a time; ``waits``: see :class:`.ExpertStructure`.
+    ``mixed``: some of its layers have experts. ``alone``: one micro-batch is in flight at a time;
+    ``waits``: see :class:`.ExpertStructure`.
     """
     model, layout = run.model, run.layout
     return StageStructure(
@@ -93,7 +120,8 @@ def structure(
         context=str(layout.context_exchange) if layout.context > 1 else "none",
         style=str(run.implementation),
         normed=model.qk_norm != "none",
-        experts=_experts(run, alone=alone, waits=waits) if model.experts else None,
+        latent=("all" if model.q_lora_rank else "keys") if model.latent else "none",
+        experts=_experts(run, alone=alone, waits=waits) if mixed else None,
     )
 
 

@@ -18,7 +18,7 @@ from ..run import Run
 from ..walk import Shared
 from .held import BF16_BYTES, FP32_BYTES, held_rows, left_of
 from .recording import record
-from .shape import structure, values
+from .shape import dense_layers, mixed_layers, structure, values
 
 
 def step(run: Run, rank: Rank) -> Group:
@@ -36,18 +36,26 @@ def step(run: Run, rank: Rank) -> Group:
 
 def sized(run: Run, rank: Rank, part: int = 0, *, waits: bool = False) -> Sized:
     """The recording of one part of the model on a stage, with its sizes."""
-    layers = rank.layers_at_once
     first = rank.stage == 0 and part == 0
-    alone = rank.in_flight == 1
-    last = rank.has_head(part)
-    decided = structure(run, first=first, last=last, alone=alone, waits=waits)
-    recording = record(decided, min(layers, MOST))
+    mixed, dense = mixed_layers(run, rank, part), dense_layers(run, rank, part)
+    decided = structure(
+        run,
+        first=first,
+        last=rank.has_head(part),
+        mixed=mixed > 0,
+        alone=rank.in_flight == 1,
+        waits=waits,
+    )
+    if not mixed:
+        # Whatever layers there are are of one kind.
+        mixed, dense = rank.layers_at_once, 0
+    recording = record(decided, min(mixed, MOST), min(dense, MOST))
     return Sized(
         recording=recording,
         sizes=sizes_of(recording, values(run)),
-        repeats={"layer": layers},
+        repeats={"layer": mixed, **({"dense": dense} if dense else {})},
         several=run.micro_batches > 1,
-        first_layer=rank.first_layer_of(part),
+        first_layer=rank.first_layer_of(part) + dense,
     )
 
 

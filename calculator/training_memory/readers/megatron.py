@@ -176,6 +176,7 @@ def finish(_: Mapping[str, object], settings: dict[str, object]) -> None:
     if "experts" in shape:
         shape.setdefault("expert_ffn", shape["ffn"])
         shape.setdefault("experts_per_token", 2)
+    _latents(shape)
     if not rotary:
         shape["positions"] = positions or 0
     if not grouped:
@@ -189,6 +190,30 @@ def finish(_: Mapping[str, object], settings: dict[str, object]) -> None:
     shape.pop("vocabulary_step", None)
     shape.pop("padded", None)
     settings["shape"] = shape
+
+
+def _latents(shape: dict[str, object]) -> None:
+    """Latent attention's sizes, as Megatron has them where nothing is said; or none."""
+    latent = shape.pop("latent", False)
+    for name, usual in _LATENT.items():
+        if latent:
+            shape.setdefault(name, usual)
+        else:
+            shape.pop(name, None)
+    if latent:
+        parts = (shape["qk_nope_head_dim"], shape["qk_rope_head_dim"])
+        shape["head_dim"] = sum(int(str(part)) for part in parts)
+        # --qk-layernorm norms the latents here, which they always are.
+        shape.pop("qk_norm", None)
+
+
+_LATENT = {
+    "q_lora_rank": 0,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
 
 
 @taken("padded_vocab_size", ("shape.vocabulary", "shape.padded"))
@@ -397,7 +422,12 @@ FORMAT = Format(
             off=(None, False, -1, -1.0, "-1", "-1.0"),
         ),
         lost("moe_use_legacy_grouped_gemm", "grouped products of Transformer Engine were counted"),
-        lost("multi_latent_attention", "give the shape as flags: --kv-lora-rank and the rest"),
+        _shape_flag("multi_latent_attention", "latent"),
+        _shape("q_lora_rank", "q_lora_rank"),
+        _shape("kv_lora_rank", "kv_lora_rank"),
+        _shape("qk_head_dim", "qk_nope_head_dim"),
+        _shape("qk_pos_emb_head_dim", "qk_rope_head_dim"),
+        _shape("v_head_dim", "v_head_dim"),
         lost("mtp_num_layers", "multi-token prediction is not modelled"),
         lost(
             "hidden_dropout",

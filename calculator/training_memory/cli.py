@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from .console import as_json, complain, refuse, terminal, write
 from .errors import InputError, InputErrors
 
 # For type checkers alone: a command imports what it needs when it runs.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from .estimate import Estimate
     from .flags import Parser
     from .plans import Progress
-    from .render.terminal import Terminal
     from .run import Run
 
 _HELP = """\
@@ -64,9 +61,7 @@ examples:
   training-memory read config.json train.yaml ds_config.json --data 8
 """
 
-_BAD_INPUT = 2
 _INTERRUPTED = 130  # as a shell tells of a program that Ctrl-C ended
-_PIPE_CLOSED = 141  # and of one whose reader had enough
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,18 +76,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _main(arguments: list[str]) -> int:
     command, *rest = arguments or ["--help"]
     if command in ("-h", "--help", "help"):
-        return _write(_HELP)
+        return write(_HELP)
     if command in ("-V", "--version"):
         from . import __version__
 
-        return _write(f"training-memory {__version__}\n")
+        return write(f"training-memory {__version__}\n")
     if command not in _COMMANDS:
-        return _refuse("training-memory", [_unknown(command)])
+        return refuse("training-memory", [_unknown(command)])
     try:
         return _COMMANDS[command](command, rest)
     except (InputError, InputErrors) as problem:
         errors = [problem] if isinstance(problem, InputError) else problem.errors
-        return _refuse(f"training-memory {command}", errors)
+        return refuse(f"training-memory {command}", errors)
 
 
 def _unknown(command: str) -> InputError:
@@ -121,7 +116,7 @@ def _run(command: str, arguments: list[str]) -> int:
         add_format(parser)
     given, errors = parser.read(arguments)
     if given.get("help"):
-        return _write(parser.format_help())
+        return write(parser.format_help())
     if given.get("format", "json") != "json":
         if given.get("json"):
             allowed = f"--format {given['format']} says otherwise; give one of the two"
@@ -140,13 +135,13 @@ def _run(command: str, arguments: list[str]) -> int:
     if request.json:
         plain = explain_json(answer) if explains else answer.to_json()
         reading = {"reading": request.report.to_json()} if request.report else {}
-        return _write(_json({**plain, **reading}))
-    said = shown(answer, _terminal(), binary=request.binary)
+        return write(as_json({**plain, **reading}))
+    said = shown(answer, terminal(), binary=request.binary)
     if request.report:
         from .render.reading import doubts
 
-        said += doubts(request.report, _terminal())
-    return _write(said)
+        said += doubts(request.report, terminal())
+    return write(said)
 
 
 def _export(given: dict[str, object], errors: list[InputError]) -> int:
@@ -155,13 +150,16 @@ def _export(given: dict[str, object], errors: list[InputError]) -> int:
     from .request import read_request
 
     export = EXPORTS.get(str(given["format"]))
-    if export is None:
+    if given["format"] == "png":
+        allowed = "a picture in dots is saved by the page; here svg is drawn, to be converted"
+        errors.append(InputError("--format", "png", allowed))
+    elif export is None:
         errors.append(InputError.unknown_name("--format", given["format"], tuple(EXPORTS)))
     request = read_request(given, errors)
     assert export is not None
     page = str(given.get("page", "")).partition("#")[0]
     answer = _answer(request.run, given.get("rank"))
-    return _write(export.made(answer, request.binary, page))
+    return write(export.made(answer, request.binary, page))
 
 
 def _answer(run: Run, rank: object) -> Estimate:
@@ -193,7 +191,7 @@ def _read(command: str, arguments: list[str]) -> int:
     )
     given, errors = parser.read(arguments)
     if given.get("help"):
-        return _write(parser.format_help())
+        return write(parser.format_help())
     from .render.reading import reading_json, reading_text
     from .request import read_configs
 
@@ -203,8 +201,8 @@ def _read(command: str, arguments: list[str]) -> int:
         raise InputErrors(errors)
     resolved = read_configs(given, field="FILE")
     if given.get("json"):
-        return _write(_json(reading_json(resolved)))
-    return _write(reading_text(resolved, given, _terminal()))
+        return write(as_json(reading_json(resolved)))
+    return write(reading_text(resolved, given, terminal()))
 
 
 def _fit(command: str, arguments: list[str]) -> int:
@@ -214,18 +212,18 @@ def _fit(command: str, arguments: list[str]) -> int:
     parser = fit_command.parser(command)
     given, errors = parser.read(arguments)
     if given.get("help"):
-        return _write(parser.format_help())
+        return write(parser.format_help())
     asked = fit_command.read(given, errors)
     found = fit_command.answer(asked, _tell)
     if asked.json:
         reading = {"reading": asked.report.to_json()} if asked.report else {}
-        return _write(_json({**found.to_json(), **reading}))
-    said = fit_text(found, _terminal(), binary=asked.binary, every_line=asked.every_line)
+        return write(as_json({**found.to_json(), **reading}))
+    said = fit_text(found, terminal(), binary=asked.binary, every_line=asked.every_line)
     if asked.report:
         from .render.reading import doubts
 
-        said += doubts(asked.report, _terminal())
-    return _write(said)
+        said += doubts(asked.report, terminal())
+    return write(said)
 
 
 def _tell(progress: Progress) -> None:
@@ -244,12 +242,12 @@ def _oom(command: str, arguments: list[str]) -> int:
     parser = oom_command.parser(command)
     given, errors = parser.read(arguments)
     if given.get("help"):
-        return _write(parser.format_help())
+        return write(parser.format_help())
     from .render.oom_text import oom_text
 
     asked = oom_command.read(given, errors)
     found = oom_command.answer(asked)
-    return _write(_json(found.to_json()) if asked.json else oom_text(found, _terminal()))
+    return write(as_json(found.to_json()) if asked.json else oom_text(found, terminal()))
 
 
 def _diff(command: str, arguments: list[str]) -> int:
@@ -257,14 +255,14 @@ def _diff(command: str, arguments: list[str]) -> int:
 
     asked = diff_command.read(command, arguments)
     if asked is None:
-        return _write(diff_command.parser(command).format_help())
+        return write(diff_command.parser(command).format_help())
     found = diff_command.answer(asked)
     if asked.json:
-        return _write(_json(found.to_json()))
+        return write(as_json(found.to_json()))
     from .render.difference_text import difference_text
 
-    said = difference_text(found, _terminal(), binary=asked.binary, events=asked.events)
-    return _write(said)
+    said = difference_text(found, terminal(), binary=asked.binary, events=asked.events)
+    return write(said)
 
 
 def _models(command: str, arguments: list[str]) -> int:
@@ -275,12 +273,12 @@ def _models(command: str, arguments: list[str]) -> int:
     )
     given, errors = parser.read(arguments)
     if given.get("help"):
-        return _write(parser.format_help())
+        return write(parser.format_help())
     from .catalog import models
 
     chosen = named(models(), given, errors)
-    as_json = given.get("json")
-    return _write(_json(models_json(chosen)) if as_json else models_text(chosen, _terminal()))
+    plain = given.get("json")
+    return write(as_json(models_json(chosen)) if plain else models_text(chosen, terminal()))
 
 
 def _gpus(command: str, arguments: list[str]) -> int:
@@ -289,21 +287,21 @@ def _gpus(command: str, arguments: list[str]) -> int:
     parser = _list_parser(command, "Lists the GPUs known by name, with their memory.")
     given, errors = parser.read(arguments)
     if given.get("help"):
-        return _write(parser.format_help())
+        return write(parser.format_help())
     from .gpus import gpus
 
     chosen = named(gpus(), given, errors)
-    as_json = given.get("json")
-    return _write(_json(gpus_json(chosen)) if as_json else gpus_text(chosen, _terminal()))
+    plain = given.get("json")
+    return write(as_json(gpus_json(chosen)) if plain else gpus_text(chosen, terminal()))
 
 
 def _verify(command: str, arguments: list[str]) -> int:
     from .verify.command import verify
 
-    def complain(said: str) -> int:
-        return _complain(f"training-memory {command}: {said}\n")
+    def told(said: str) -> int:
+        return complain(f"training-memory {command}: {said}\n")
 
-    return verify(arguments, say=_write, complain=complain)
+    return verify(arguments, say=write, complain=told)
 
 
 def _list_parser(command: str, description: str) -> Parser:
@@ -323,72 +321,3 @@ _COMMANDS: Mapping[str, Callable[[str, list[str]], int]] = {
     "gpus": _gpus,
     "verify": _verify,
 }
-
-
-def _json(value: object) -> str:
-    import json
-
-    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "") if sys.stdout else "ascii"
-    return json.dumps(value, indent=2, ensure_ascii=encoding != "utf8") + "\n"
-
-
-def _terminal() -> Terminal:
-    from .render.terminal import Terminal
-
-    return Terminal.of(sys.stdout, os.environ) if sys.stdout else Terminal()
-
-
-def _write(text: str) -> int:
-    """Print ``text`` and return the exit status."""
-    stream = sys.stdout
-    if stream is None:  # Closed by the caller, who wants no answer but the status.
-        return 0
-    text = _terminal().shown(text)
-    encoding = stream.encoding or "ascii"
-    try:
-        stream.write(text.encode(encoding, "replace").decode(encoding))
-        stream.flush()
-    except BrokenPipeError:
-        _close(stream)
-        return _PIPE_CLOSED
-    except OSError as error:
-        _close(stream)
-        return _refuse("training-memory", [InputError("output", None, f"{error.strerror}")])
-    return 0
-
-
-def _close(stream: TextIO) -> None:
-    """Point a stream that cannot be written to nowhere, or Python would try again as it exits."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
-
-
-def _refuse(program: str, errors: Sequence[InputError]) -> int:
-    """Say on standard error what is wrong, a line each, and return the exit status."""
-    lines = []
-    for error in errors:
-        hint = f" Did you mean {error.suggestion}?" if error.suggestion else ""
-        if error.value is None:
-            said = f"{error.allowed}."
-        else:
-            said = f"{_shortened(repr(error.value))} cannot be used; {error.allowed}."
-        lines.append(f"{program}: {_shortened(error.field, 200)}: {said}{hint}\n")
-    _complain("".join(lines))
-    return _BAD_INPUT
-
-
-def _complain(text: str) -> int:
-    """Write ``text`` on standard error, where anybody is listening."""
-    try:
-        if sys.stderr is not None:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-    except OSError:
-        return _BAD_INPUT
-    return 0
-
-
-def _shortened(text: str, longest: int = 80) -> str:
-    """What was given, but no more of it than shows what is meant."""
-    return text if len(text) <= longest else f"{text[: longest - 20]}...{text[-17:]}"

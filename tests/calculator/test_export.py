@@ -157,6 +157,11 @@ def test_the_command_line_names_the_formats_there_are(capsys):
     assert "--format: 'pdf' cannot be used; allowed: json, csv, svg, markdown, bibtex, link" in said
 
 
+def test_the_command_line_says_who_saves_a_picture_in_dots(capsys):
+    assert main(["estimate", "--format", "png"]) == 2
+    assert "a picture in dots is saved by the page; here svg is drawn" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("form", EXPORTS)
 def test_the_pages_door_gives_the_file_with_its_name(form):
     asked = {"state": "model=gpt2&sequence=512&units=GiB", "format": form, "page": "http://x/"}

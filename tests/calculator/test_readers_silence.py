@@ -74,7 +74,6 @@ BEARING: dict[str, dict[str, Any]] = {
         "zero_optimization.offload_optimizer": {"device": "cpu"},
         "zero_optimization.offload_param": {"device": "cpu"},
         "zero_optimization.reduce_bucket_size": 1e8,
-        "zero_optimization.allgather_bucket_size": 1e8,
         "zero_optimization.stage3_prefetch_bucket_size": 1e7,
         "zero_optimization.stage3_max_live_parameters": 1e8,
         "zero_optimization.stage3_param_persistence_threshold": 1e5,

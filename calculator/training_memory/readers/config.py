@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from ..errors import InputError, InputErrors
 from .huggingface import model_and_keys
+from .one_file import read_values
 from .report import Standing, shown
-from .table import Format, Note, Part, lost, read_values, words
+from .table import Format, Note, Part, lost, words
 from .training_arguments import dtype_row
 
 FORMAT = Format(

@@ -17,12 +17,14 @@ from . import (
     torchtitan,
     torchtune,
     training_arguments,
+    trl,
 )
 from .json_file import parse_object
+from .one_file import read_values
 from .python_file import PICK
 from .resolve import Resolved, resolve
 from .syntax import path_of, syntax_of, values_of
-from .table import Format, Part, read_values
+from .table import Format, Part
 
 #: Every format by its id. Of two that a file fits equally, the earlier is taken; of several files,
 #: what a later format says goes before what an earlier one says.
@@ -33,7 +35,7 @@ FORMATS: Mapping[str, Format] = {
         accelerate.FORMAT,
         deepspeed.FORMAT,
         training_arguments.FORMAT,
-        training_arguments.TRL,
+        trl.FORMAT,
         torchtitan.FORMAT,
         megatron.FORMAT,
         axolotl.FORMAT,

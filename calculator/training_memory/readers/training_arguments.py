@@ -6,12 +6,10 @@ What a key means and what it is where it is missing follows transformers'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ..errors import InputError
-from . import adapters, fsdp
+from . import fsdp
 from .optimizers import OTHER, TRANSFORMERS
-from .table import Format, Row, Taken, choice, count, flag, is_on, lost, taken, text, word_of, words
+from .table import Format, Row, Taken, choice, count, is_on, lost, taken, text, word_of, words
 
 DTYPES = {
     "float32": "fp32",
@@ -43,7 +41,8 @@ def dtype_row(key: str, setting: str, *spellings: str, usual: str | None = None)
 
 
 @taken("bf16", ("compute_dtype",))
-def _bf16(name: str, value: object) -> Taken:
+def bf16(name: str, value: object) -> Taken:
+    """Whether operations are in bfloat16."""
     return Taken(settings={"compute_dtype": "bf16"} if is_on(name, value) else {})
 
 
@@ -156,7 +155,7 @@ _ACCELERATED = words(
 SHARED: tuple[Row, ...] = (
     count("per_device_train_batch_size", "micro_batch", "per_gpu_train_batch_size", usual=8),
     count("gradient_accumulation_steps", "accumulation", usual=1),
-    _bf16,
+    bf16,
     _fp16,
     clips("max_grad_norm", usual=1.0),
     choice("optim", TRANSFORMERS, unknown=OTHER, usual="adamw_torch_fused"),
@@ -213,19 +212,31 @@ BESIDE: tuple[str, ...] = (
 )
 
 
-_LAUNCHED: tuple[Row, ...] = (
+def packed(key: str) -> Row:
+    """Samples put together until a sequence is full, which is what is counted anyway."""
+
+    @taken(key, ())
+    def row(name: str, value: object) -> Taken:
+        on = is_on(name, value)
+        full = "sequences are full, as they were counted"
+        return Taken(settings={}, said=full if on else "shorter samples need less than was counted")
+
+    return row
+
+
+LAUNCHED: tuple[Row, ...] = (
     count("nproc_per_node", "gpus_per_node", "nproc-per-node", "num_gpus"),
     count("nnodes", "nodes", "num_nodes", "sbatch.nodes"),
     count("sbatch.gpus-per-node", "gpus_per_node", "sbatch.ntasks-per-node"),
     count("num_processes", "gpus"),
 )
-_LAUNCHER = words(
+LAUNCHER = words(
     """
     master_* node_rank rdzv* main_process_* machine_rank config_file sbatch.* use_deepspeed
     num_machines mixed_precision
     """
 )
-_MODEL: tuple[Row, ...] = (
+MODEL: tuple[Row, ...] = (
     text("model_name_or_path", "model_name", "model_name"),
     dtype_row(
         "dtype",
@@ -243,7 +254,7 @@ _MODEL: tuple[Row, ...] = (
     ),
 )
 
-_MARKS = words(
+MARKS = words(
     """
     per_device_train_batch_size output_dir learning_rate num_train_epochs lr_scheduler_type
     save_strategy eval_strategy optim report_to logging_steps warmup_ratio gradient_checkpointing
@@ -258,18 +269,18 @@ FORMAT = Format(
     written="JSON, YAML, or flags in a script",
     source="transformers, training_args.py",
     implementation="huggingface",
-    marks=_MARKS,
+    marks=MARKS,
     rows=(
         *SHARED,
-        *_MODEL,
-        *_LAUNCHED,
+        *MODEL,
+        *LAUNCHED,
         recomputes("gradient_checkpointing", "activation_checkpointing"),
         count("max_seq_length", "sequence", "max_seq_len", "block_size", "model_max_length"),
     ),
     beside=(
         *BESIDE,
         *fsdp.BESIDE,
-        *_LAUNCHER,
+        *LAUNCHER,
         *words(
             """
             dataset* model_type
@@ -282,90 +293,4 @@ FORMAT = Format(
         "the dtype in which the model is loaded",
         "adapters, which are set up in the script",
     ),
-)
-
-
-def packed(key: str) -> Row:
-    """Samples put together until a sequence is full, which is what is counted anyway."""
-
-    @taken(key, ())
-    def row(name: str, value: object) -> Taken:
-        on = is_on(name, value)
-        full = "sequences are full, as they were counted"
-        return Taken(settings={}, said=full if on else "shorter samples need less than was counted")
-
-    return row
-
-
-@taken("use_peft", ("adapter",))
-def _peft(name: str, value: object) -> Taken:
-    return Taken(settings={"adapter": "lora"} if is_on(name, value) else {})
-
-
-def _narrow(_: Mapping[str, object], settings: dict[str, object]) -> None:
-    """Beside 4-bit weights TRL keeps adapters in bfloat16."""
-    if settings.get("base_bits") == 4:
-        settings["adapter_dtype"] = "bf16"
-
-
-TRL = Format(
-    id="trl",
-    name="TRL configuration",
-    written="YAML, JSON, or flags in a script",
-    source="TRL, sft_config.py and model_config.py",
-    implementation="huggingface",
-    marks=(
-        *_MARKS,
-        *words(
-            """
-            max_length packing dataset_text_field use_peft lora_r lora_alpha completion_only_loss
-            assistant_only_loss lora_target_modules padding_free truncation_mode max_prompt_length
-            beta dataset_num_proc loss_type lora_dropout chat_template_path
-            """
-        ),
-    ),
-    rows=(
-        *(row for row in SHARED if row is not _bf16),
-        *_MODEL[:2],
-        *_LAUNCHED,
-        taken("bf16", ("compute_dtype",), usual=True)(_bf16.take),
-        recomputes("gradient_checkpointing", "activation_checkpointing", usual=True),
-        count("max_length", "sequence", "max_seq_length", usual=1024),
-        _peft,
-        adapters.rank("lora_r", usual=16),
-        adapters.targets("lora_target_modules", usual="q_proj, v_proj"),
-        adapters.dropout("lora_dropout"),
-        adapters.bits("load_in_4bit", 4),
-        adapters.bits("load_in_8bit", 8),
-        packed("packing"),
-        lost("padding_free", "a batch without padding may hold fewer tokens than was counted"),
-        lost("loss_type", "this loss is not modelled; the full one was counted", off=(None, "nll")),
-        lost("router_aux_loss_coef", "the routers' own loss is not counted"),
-        lost(
-            "lora_modules_to_save",
-            "modules that are trained whole beside the adapters are not counted",
-            off=(None, []),
-        ),
-        lost("use_dora", "DoRA's magnitudes are not modelled; LoRA was counted"),
-        lost("lora_target_parameters", "adapters beside experts are not modelled", off=(None, [])),
-        flag("use_bnb_nested_quant", "nested_scales", "bnb_4bit_use_double_quant", usual=False),
-        lost("bnb_4bit_quant_storage", "4-bit weights stored in another dtype are not modelled"),
-        lost("model_init_kwargs.quantization_config", QUANTIZED, off=(None, {})),
-        lost("beta", "a reference model beside the trained one is not counted"),
-    ),
-    beside=(
-        *BESIDE,
-        *fsdp.BESIDE,
-        *_LAUNCHER,
-        *words(
-            """
-            dataset* packing_strategy eval_packing model_type completion_only* assistant_only*
-            truncation_mode shuffle_dataset pad_to_multiple_of eos_token pad_token chat_template*
-            lora_alpha lora_task_type use_rslora bnb_4bit_quant_type bnb_4bit_compute_dtype
-            max_prompt_length max_completion_length
-            """
-        ),
-    ),
-    silent=("how many GPUs the job runs on, unless a script starts it",),
-    finish=_narrow,
 )

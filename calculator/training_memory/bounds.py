@@ -18,6 +18,7 @@ from .rank import Rank, ranks
 from .recorded_step import held_rows
 from .run import Run
 from .sharding import Way
+from .shares import splitting_of
 from .step import layer_rows, logits_bytes, sharded, states
 from .switches import Loss, Offload
 
@@ -92,27 +93,52 @@ def _in_flight(run: Run, rank: Rank) -> int:
     """What all layers keep of the micro-batches that wait as the first backward pass begins."""
     layout, model = run.layout, run.model
     tokens = run.sequence * run.micro_batch // layout.context
-    waiting = _kept(run) * tokens * rank.layers_at_once * rank.in_flight
-    logits = 0
+    waiting = _kept_bytes(run) * tokens * rank.layers_at_once * rank.in_flight
+    by_stage = run.implementation in BY_STAGES
     if rank.is_last and run.switches.loss in (Loss.FULL, Loss.FUSED):
-        logits = tokens * (model.vocabulary // layout.tensor)
-    return _ITEM_BYTES * (waiting + logits)
+        # PyTorch's loss has the logits in 32 bits, and their log-softmax beside them.
+        each = _ITEM_BYTES if by_stage else 2 * 4
+        waiting += each * tokens * (model.vocabulary // layout.tensor)
+    return waiting if by_stage else waiting + _casts(run)
 
 
-def _kept(run: Run) -> int:
-    """Numbers that one layer keeps of a token on a GPU, at the least."""
+def _computes_in_fp32(run: Run) -> bool:
+    return run.recipe.precision == "fp32"
+
+
+def _casts(run: Run) -> int:
+    """Autocast's copies of weights in 16 bits, which it has until the loss is there."""
+    autocast = run.recipe.precision == "autocast" and run.tuning.trains_all
+    if not autocast or splitting_of(run).casts:
+        return 0
+    model = run.model
+    attention = model.hidden * (2 * model.query_width + 2 * model.kv_width)
+    features = 0 if model.experts else model.hidden * model.ffn * (3 if model.gated else 2)
+    of_layers = 0 if model.latent else model.layers * (attention + features)
+    return _ITEM_BYTES * of_layers // run.layout.tensor
+
+
+def _kept_bytes(run: Run) -> int:
+    """Bytes that one layer keeps of a token on a GPU, at the least."""
     model, tensor = run.model, run.layout.tensor
     if run.switches.offload is not Offload.NONE or not run.tuning.trains_all:
         return 0
+    each = 4 if _computes_in_fp32(run) else _ITEM_BYTES
     hidden = model.hidden // (tensor if run.layout.sequence_parallel else 1)
-    if run.recompute is Recompute.FULL:
-        return hidden
-    if run.recompute is Recompute.MATMULS:
-        return 0
+    # What goes from layer to layer is in 32 bits where the embedding is.
+    wide = run.recipe.precision == "autocast" and not splitting_of(run).casts
+    begins_with = hidden * (4 if wide else each)
     # With latent attention keys and values may be made anew of what they were made of.
     attention = 0 if model.latent else (model.query_width + 2 * model.kv_width) // tensor
+    ffn = 0 if model.experts else model.ffn // tensor
+    if run.recompute is Recompute.FULL:
+        return begins_with
+    if run.recompute is Recompute.MATMULS:
+        if run.implementation is not Implementation.HUGGINGFACE:
+            return 0
+        # What every product gives.
+        return begins_with + each * (attention + hidden + (2 if model.gated else 1) * ffn)
     if model.experts:
-        return hidden + attention
+        return begins_with + each * attention
     # The activation's input and output, and where it is multiplied with a gate this as well.
-    features = 3 if model.gated else 2
-    return 3 * hidden + attention + features * (model.ffn // tensor)
+    return begins_with + each * (2 * hidden + attention + (3 if model.gated else 2) * ffn)

@@ -18,6 +18,9 @@ can take: a real one is longer. Everything is said with its source:
 - pipelines: one forward, one backward; p - 1 of m + p - 1 turns are waited, and fewer with several
   parts of the model on a stage (Narayanan et al. 2021, arXiv:2104.04473, section 2.2). The slowest
   stage sets the pace;
+- what waits in the CPU's memory is copied there and back at the rate of the GPU's bus, and the step
+  waits for it: ``save_on_cpu`` copies in the stream that computes (PyTorch,
+  torch/autograd/graph.py);
 - GPUs that share a sequence pass keys and values around beside their attention, and those that
   share experts wait for tokens to be sent there and back.
 """
@@ -29,6 +32,7 @@ from functools import lru_cache
 from . import gpus
 from .blocks.ledger import Recompute
 from .categories import Category
+from .copies import copied_bytes, least_copied_bytes
 from .gpus import Rates
 from .implementations import Implementation
 from .layouts import layout_of, trained
@@ -54,7 +58,8 @@ class Cost:
 
     ``tokens`` are the global batch's on ``gpus`` GPUs. ``flops`` is the model's own arithmetic on
     all of them and ``again_flops`` what is computed a second time; ``sent_bytes`` is what the GPU
-    that sends most sends. Of ``turns`` that the pipeline takes, ``waited`` are waited by each
+    that sends most sends, and ``copied_bytes`` what each copies to the CPU's memory and back, both
+    together. Of ``turns`` that the pipeline takes, ``waited`` are waited by each
     stage. ``seconds`` is the least time of a step.
     """
 
@@ -63,6 +68,7 @@ class Cost:
     flops: int
     again_flops: int
     sent_bytes: int
+    copied_bytes: int
     turns: int
     waited: int
     seconds: float
@@ -80,6 +86,7 @@ class Cost:
             "again_flops": self.again_flops,
             "again_percent": round(100 * self.again_flops / self.flops, 2),
             "sent_bytes": self.sent_bytes,
+            "copied_bytes": self.copied_bytes,
             "bubble_percent": round(100 * self.waited / self.turns, 2),
             "seconds": self.seconds,
             "tokens_per_second": self.tokens_per_second,
@@ -91,20 +98,25 @@ def global_batch(run: Run) -> int:
     return run.micro_batch * run.micro_batches * run.layout.data
 
 
-def cost(run: Run) -> Cost:
-    """What one optimizer step of ``run`` costs. A GPU without rates has the textbook's."""
+def cost(run: Run, *, at_least: bool = False) -> Cost:
+    """What one optimizer step of ``run`` costs. A GPU without rates has the textbook's.
+
+    With ``at_least`` no more than that, without a recording of what is copied to the CPU.
+    """
+    copied = least_copied_bytes(run) if at_least else copied_bytes(run)
     rates = rates_of(run)
     flops, again = _step_flops(run)
     times = [_time(run, rank, rates) for rank in ranks(run)]
     slices, waited = _slices(run), run.layout.pipeline - 1
     turns = run.micro_batches * slices + waited
-    pass_seconds = max(time.pass_seconds for time in times)
+    pass_seconds = max(time.pass_seconds for time in times) + copied / rates.host_bytes
     return Cost(
         tokens=global_batch(run) * run.sequence,
         gpus=run.layout.gpus,
         flops=flops,
         again_flops=again,
         sent_bytes=max(time.sent_bytes for time in times),
+        copied_bytes=copied * run.micro_batches,
         turns=turns,
         waited=waited,
         seconds=turns * pass_seconds / slices + max(time.after_seconds for time in times),

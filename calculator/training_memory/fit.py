@@ -13,7 +13,7 @@ from .errors import InputErrors
 from .estimate import Estimate, peak_bytes
 from .implementations import Implementation
 from .largest import largest_micro_batch, longest_sequence
-from .moves import price, single, words
+from .moves import Allow, price, single, words
 from .need import Fits, at_a_glance
 from .plans import Plan, Progress, fewest, search
 from .records import dataclass
@@ -148,7 +148,8 @@ class Found:
 
     ``plan`` is the cheapest on ``gpus`` GPUs with ``batch`` sequences a step, of ``tried``; in
     ``too_large`` ways to split the run what stays is too much by itself. ``fewest`` is the smallest
-    number of GPUs with any plan. ``longest`` and ``largest`` are the tokens a sequence and the
+    number of GPUs with any plan. What of the training was to ``allow`` is among plans only where
+    no other surely fits. ``longest`` and ``largest`` are the tokens a sequence and the
     sequences a micro-batch can have, of the plan if there is one, else of the run; None where not
     even the smallest fits. Until it is ``done`` the fewest are still looked for.
     """
@@ -162,6 +163,7 @@ class Found:
     fewest: int | None
     longest: int | None
     largest: int | None
+    allow: tuple[Allow, ...] = ()
     done: bool = True
 
     def to_json(self) -> dict[str, object]:
@@ -175,6 +177,7 @@ class Found:
             "fewest_gpus": self.fewest,
             "longest_sequence": self.longest,
             "largest_micro_batch": self.largest,
+            "allowed": [str(one) for one in self.allow],
         }
 
 
@@ -188,13 +191,15 @@ def batch_for(run: Run, gpus: int) -> int:
     return gpus if given == 1 else given
 
 
-def finding(run: Run, *, gpus: int, batch: int) -> Iterator[Progress | Found]:
+def finding(
+    run: Run, *, gpus: int, batch: int, allow: tuple[Allow, ...] = ()
+) -> Iterator[Progress | Found]:
     """Look for plans of a run that names a GPU: progress, and what was found.
 
     That first without the fewest GPUs, which take as long again, and at the end whole.
     """
     progress = Progress()
-    for progress in search(run, gpus=gpus, batch=batch):
+    for progress in search(run, gpus=gpus, batch=batch, allow=allow):
         yield progress
     shown = progress.plan.run if progress.plan else run
     longest, largest = longest_sequence(shown), largest_micro_batch(shown)
@@ -210,12 +215,13 @@ def finding(run: Run, *, gpus: int, batch: int) -> Iterator[Progress | Found]:
             fewest=least,
             longest=longest,
             largest=largest,
+            allow=allow,
             done=done,
         )
 
     yield found(None, done=False)
     least: int | None = None
-    for told in fewest(run, batch=batch):
+    for told in fewest(run, batch=batch, allow=allow):
         least = told.gpus
         yield progress
     yield found(least, done=True)
@@ -244,9 +250,11 @@ class Fit:
         }
 
 
-def fitting(before: Estimate, *, gpus: int, batch: int) -> Iterator[Progress | Fit]:
+def fitting(
+    before: Estimate, *, gpus: int, batch: int, allow: tuple[Allow, ...] = ()
+) -> Iterator[Progress | Fit]:
     """The whole answer for an estimate whose run names a GPU: progress, and the answer last."""
-    for told in finding(before.run, gpus=gpus, batch=batch):
+    for told in finding(before.run, gpus=gpus, batch=batch, allow=allow):
         if isinstance(told, Progress):
             yield told
         elif told.done:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from .errors import InputError, InputErrors
 from .estimate import estimate
 from .fit import Fit, batch_for, fitting
 from .flags import Parser, run_parser
+from .moves import Allow
 from .plans import Progress
 from .records import dataclass
 from .request import read_request
@@ -28,6 +29,7 @@ _EXAMPLES = """\
 examples:
   training-memory fit --model llama-2-70b --gpus 64 --device h100-80gb --global-batch 1024
   training-memory fit --model llama-3-8b --micro-batch 8 --implementation huggingface
+  training-memory fit --model llama-3-8b --implementation huggingface --allow adapters
   training-memory fit --run run.json --device h200-141gb --json
 """
 _MOST_GPUS = 65_536
@@ -41,6 +43,7 @@ class Asked:
     run: Run
     gpus: int
     batch: int
+    allow: tuple[Allow, ...]
     binary: bool
     every_line: bool
     json: bool
@@ -58,6 +61,13 @@ def parser(command: str) -> Parser:
         metavar="N",
         help="sequences of a step on all GPUs together (usually the run's; one a GPU where that "
         "is 1)",
+    )
+    own.add_argument(
+        "--allow",
+        action="append",
+        metavar="WHAT",
+        help="what of the training a plan may change if none fits otherwise: "
+        f"{', '.join(Allow)} (8-bit AdamW, LoRA and QLoRA); may be given twice",
     )
     own.add_argument(
         "--lines",
@@ -79,6 +89,7 @@ def read(given: Mapping[str, object], mistakes: Sequence[InputError]) -> Asked:
         name: _count(flags, name, most, errors)
         for name, most in (("gpus", _MOST_GPUS), ("global_batch", _MOST_BATCH))
     }
+    allow = tuple(_allowed(flags.get("allow"), errors))
     named = "--device" if "device" in given else "--gpu"
     try:
         request = read_request(flags, errors)
@@ -93,11 +104,21 @@ def read(given: Mapping[str, object], mistakes: Sequence[InputError]) -> Asked:
         run=run,
         gpus=gpus,
         batch=numbers["global_batch"] or batch_for(run, gpus),
+        allow=allow,
         binary=request.binary,
         every_line=flags.get("lines") is True,
         json=request.json,
         report=request.report,
     )
+
+
+def _allowed(given: object, errors: list[InputError]) -> Iterator[Allow]:
+    words = [word for one in given for word in one.split(",")] if isinstance(given, list) else []
+    for word in dict.fromkeys(words):
+        if word in list(Allow):
+            yield Allow(word)
+        else:
+            errors.append(InputError.unknown_name("--allow", word, tuple(Allow)))
 
 
 def _named(error: InputError, gpu: str) -> InputError:
@@ -122,7 +143,7 @@ def _count(
 def answer(asked: Asked, tell: Callable[[Progress], None]) -> Fit:
     """The whole answer; ``tell`` hears of the search for a plan."""
     found: Fit | None = None
-    for one in fitting(estimate(asked.run), gpus=asked.gpus, batch=asked.batch):
+    for one in fitting(estimate(asked.run), gpus=asked.gpus, batch=asked.batch, allow=asked.allow):
         if isinstance(one, Fit):
             found = one
         else:

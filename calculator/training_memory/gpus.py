@@ -21,14 +21,16 @@ class Rates:
     """How fast a GPU is by its data sheet.
 
     ``flops`` and ``fp32_flops`` are 16-bit and 32-bit matrix products' operations a second;
-    ``link_bytes`` and ``network_bytes`` what it sends in a second, one way, to GPUs of the same
-    machine and of another; ``source`` says where that is written.
+    ``link_bytes``, ``network_bytes`` and ``host_bytes`` what it sends in a second, one way, to GPUs
+    of the same machine, to GPUs of another, and to the CPU's memory; ``source`` says where that is
+    written.
     """
 
     flops: int
     fp32_flops: int
     link_bytes: int
     network_bytes: int
+    host_bytes: int
     source: str
 
 
@@ -38,7 +40,8 @@ class Gpu:
 
     ``memory_bytes`` is its name's, in decimal gigabytes; ``usable_bytes`` what PyTorch or CUDA
     reported as the device's total, None where no published figure was found; ``source`` says where
-    that was. The second is often the larger: "80 GB" are sold as 80 GiB less what the driver keeps.
+    that was, and ``no_rates`` why there are no ``rates``. The second is often the larger: "80 GB"
+    are sold as 80 GiB less what the driver keeps.
     """
 
     id: str
@@ -47,6 +50,7 @@ class Gpu:
     usable_bytes: int | None
     source: str
     rates: Rates | None
+    no_rates: str | None = None
 
 
 @lru_cache(maxsize=1)
@@ -76,6 +80,7 @@ def _gpu(gpu_id: str, table: str) -> Gpu:
         usable_bytes=None if usable is None else _bytes(str(usable)),
         source=str(values["source"]),
         rates=_rates(values) if "rates" in values else None,
+        no_rates=str(values["no_rates"]) if "no_rates" in values else None,
     )
 
 
@@ -85,6 +90,7 @@ def _rates(values: Mapping[str, object]) -> Rates:
         fp32_flops=_whole(values["fp32_tflops"], 10**12),
         link_bytes=_whole(values["link"], 10**9),
         network_bytes=_whole(values["network"], 10**9),
+        host_bytes=_whole(values["host"], 10**9),
         source=str(values["rates"]),
     )
 

@@ -7,8 +7,9 @@ its degrees depend on one another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 
 from .blocks.ledger import Recompute
 from .cost import MACHINE
@@ -22,20 +23,30 @@ from .tuning import Adapter
 Fields = Mapping[str, object]
 
 
+class Allow(StrEnum):
+    """What of the training a plan may change if it is told so."""
+
+    OPTIMIZER = "optimizer"
+    ADAPTERS = "adapters"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """One field that may be changed by itself; with no ``field``, several that go together.
 
     ``options`` gives the fields to set for each other value; what a run cannot have is refused
     later. ``words`` says a value in a few words and ``price`` what it is paid with beyond what
-    :mod:`.cost` counts. ``planned`` says whether it may be part of a plan, which trains the same.
+    :mod:`.cost` counts. ``single`` says whether it is tried by itself, ``planned`` whether it may
+    be part of a plan, which trains the same, and ``allowed`` what a plan must be allowed for it.
     """
 
     field: str
     options: Callable[[Run], Iterable[Fields]]
-    words: Mapping[str, str]
-    price: Mapping[str, str]
+    words: Mapping[str, str] = MappingProxyType({})
+    price: Mapping[str, str] = MappingProxyType({})
+    single: bool = True
     planned: bool = True
+    allowed: Allow | None = None
 
 
 def _best(field: str, value: StrEnum) -> Callable[[Run], Iterator[Fields]]:
@@ -62,6 +73,28 @@ def _loss(run: Run) -> Iterator[Fields]:
                 # Only the full loss makes logits to hold.
                 held = run.switches.hold_logits and value is Loss.FULL
                 yield {"loss": str(value), "hold_logits": held}
+
+
+def _waits(run: Run) -> Iterator[Fields]:
+    """How layers are recomputed, and what of them waits on the CPU: one goes with the other."""
+    as_it_is = (run.recompute, run.switches.offload)
+    for offload in Offload if run.implementation in OFFLOADS else (Offload.NONE,):
+        of = {} if run.implementation not in OFFLOADS else {"offload": str(offload)}
+        for value in Recompute:
+            # Only full recomputation begins its layers with checkpoints.
+            begins = value is Recompute.FULL or offload is not Offload.CHECKPOINTS
+            if begins and (value, offload) != as_it_is:
+                yield {"recompute": str(value), **of}
+
+
+#: Who can do what one GPU's training is squeezed with: offloading, 8-bit optimizers, adapters.
+OFFLOADS = (Implementation.HUGGINGFACE, Implementation.TORCHTITAN)
+
+
+def _in_8_bits(run: Run) -> Iterator[Fields]:
+    """Paged optimizers are in no plan: how long a step waits for their pages is not worked out."""
+    if run.implementation in OFFLOADS and run.switches.optimizer is Optimizer.ADAMW:
+        yield {"optimizer": str(Optimizer.ADAMW_8BIT), "optimizer_kernel": None}
 
 
 def _optimizer(run: Run) -> Iterator[Fields]:
@@ -129,8 +162,9 @@ MOVES: tuple[Move, ...] = (
             Recompute.FULL: "Recompute every layer",
             Recompute.MATMULS: "Recompute all but the products with weights",
         },
-        price={},
+        planned=False,
     ),
+    Move(field="", options=_waits, single=False),
     Move(
         field="attention",
         options=_best("attention", Attention.FLASH),
@@ -169,11 +203,10 @@ MOVES: tuple[Move, ...] = (
         field="norm_kernel",
         options=_fused("norm_kernel"),
         words={Fusion.FUSED: "RMSNorm in one kernel"},
-        price={},
         planned=False,
     ),
     # A plan has both or neither: each by itself would double the plans.
-    Move(field="", options=_fused("mlp", "norm_kernel"), words={}, price={}),
+    Move(field="", options=_fused("mlp", "norm_kernel")),
     Move(
         field="hold_logits",
         options=_hold_logits,
@@ -204,7 +237,6 @@ MOVES: tuple[Move, ...] = (
         options=_optimizer_in_backward,
         words={"True": "The optimizer in the backward pass"},
         price={"True": "gradients are neither clipped nor summed over micro-batches"},
-        planned=False,
     ),
     Move(
         field="offload",
@@ -245,6 +277,8 @@ MOVES: tuple[Move, ...] = (
         },
         planned=False,
     ),
+    Move(field="", options=_in_8_bits, single=False, allowed=Allow.OPTIMIZER),
+    Move(field="", options=_adapter, single=False, allowed=Allow.ADAPTERS),
 )
 
 #: Degrees of splitting that are tried one at a time: the GPUs of one machine, by doublings.
@@ -254,16 +288,17 @@ DEGREES = tuple(2**power for power in range(1, MACHINE.bit_length()) if 2**power
 def single(run: Run) -> Iterator[Fields]:
     """The fields of every single change, whatever it saves; the global batch stays if it can."""
     for move in MOVES:
-        yield from move.options(run)
+        if move.single:
+            yield from move.options(run)
     yield from _smaller(run)
     yield from _shorter(run)
     yield from _over_more_gpus(run)
 
 
-def in_plans(run: Run) -> Iterator[tuple[Fields, ...]]:
+def in_plans(run: Run, allow: Collection[Allow] = ()) -> Iterator[tuple[Fields, ...]]:
     """For each move that may be part of a plan: nothing changed, then every other value."""
     for move in MOVES:
-        if move.planned:
+        if move.planned and (move.allowed is None or move.allowed in allow):
             yield ({}, *move.options(run))
 
 
@@ -327,7 +362,7 @@ def words(before: Run, after: Run) -> tuple[str, ...]:
 
 def price(before: Run, after: Run) -> str:
     """What changes are paid with beyond arithmetic and traffic; "" for nothing."""
-    return "; ".join(_price(before, after))
+    return "; ".join(dict.fromkeys(_price(before, after)))
 
 
 def _words(before: Run, after: Run) -> Iterator[str]:

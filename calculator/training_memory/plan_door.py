@@ -4,7 +4,8 @@ The page's Python answers one request after another, so a search is cut into sli
 for the same question goes on where the last one stopped, for about :data:`SLICE_SECONDS`, and tells
 how far it is. Whatever else the page asks in between is answered at once, and a search is given up
 by asking no more. A request has ``state`` (see :mod:`.controls`), ``gpus`` and ``batch`` as typed
-("" for as many as the run has) and ``turn``, 0 to begin anew.
+("" for as many as the run has), ``allow``, a list of what plans may change (:class:`.moves.Allow`),
+and ``turn``, 0 to begin anew.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from . import controls
 from .errors import InputError, InputErrors
 from .fit import Found, batch_for, finding
+from .moves import Allow
 from .plans import Progress
 from .render.plan import found
 from .units import parse_count
@@ -48,7 +50,7 @@ def _said(error: InputError) -> str:
 
 def _answer(request: Mapping[str, Any]) -> dict[str, object]:
     global _open  # one search at a time, and it outlives a request
-    key = json.dumps([request.get(name) for name in ("state", "gpus", "batch")])
+    key = json.dumps([request.get(name) for name in ("state", "gpus", "batch", "allow")])
     if request.get("turn") == 0 or _open is None or _open[0] != key:
         _open = (key, _search(request))
     told = _slice(_open[1])
@@ -69,7 +71,8 @@ def _search(request: Mapping[str, Any]) -> Iterator[Progress | Found]:
         raise InputError("GPU", None, "choose one for the plan to fit into")
     gpus = _number(request, "gpus", "GPUs", _MOST_GPUS) or run.layout.gpus
     batch = _number(request, "batch", "Sequences a step", _MOST_BATCH) or batch_for(run, gpus)
-    return finding(run, gpus=gpus, batch=batch)
+    allow = tuple(map(Allow, request.get("allow", ())))
+    return finding(run, gpus=gpus, batch=batch, allow=allow)
 
 
 def _number(request: Mapping[str, Any], name: str, label: str, most: int) -> int | None:

@@ -8,7 +8,8 @@ is the cheapest that does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
 from itertools import product
 
 from .bounds import held_bytes, least_bytes
@@ -16,7 +17,7 @@ from .cost import Cost, cost
 from .errors import InputErrors
 from .estimate import peak_bytes
 from .implementations import BY_STAGES, Implementation
-from .moves import Fields, in_plans
+from .moves import Allow, Fields, in_plans
 from .need import Fits, at_a_glance
 from .records import dataclass
 from .run import Run
@@ -72,70 +73,75 @@ class Progress:
     done: bool = False
 
 
-def search(run: Run, *, gpus: int, batch: int) -> Iterator[Progress]:
+def search(run: Run, *, gpus: int, batch: int, allow: Collection[Allow] = ()) -> Iterator[Progress]:
     """Look for the cheapest plan of ``run`` on ``gpus`` GPUs with ``batch`` sequences a step.
 
     The last progress is ``done`` and has the plan, or none if nothing fits. The run must name a
     GPU. Of equally quick plans the one that changes least comes first, and one that surely fits
-    before any that is tight.
+    before any that is tight. Only where none surely fits are plans tried that train otherwise in
+    ways that are to ``allow``.
     """
     assert run.gpu is not None
-    priced: list[_Priced] = []
-    tight: Plan | None = None
     seen = _Seen()
-    limit = run.gpu.memory_bytes
-    for candidate in _that_may_fit(run, limit, seen, gpus=gpus, batch=batch):
-        if candidate:
-            priced.append(_priced(candidate, seen.tried))
-        if candidate is None or len(priced) % _TOLD == 0:
-            yield Progress(tried=seen.tried, too_large=seen.too_large, priced=len(priced))
-    priced.sort(key=lambda one: one.order)
+    tight: Plan | None = None
+    for allowed in ((), allow) if allow else ((),):
+        waiting: list[tuple[tuple[float, int, int], _Priced]] = []
+        for candidate in _that_may_fit(
+            run, run.gpu.memory_bytes, seen, gpus=gpus, batch=batch, allow=allowed
+        ):
+            if candidate:
+                seen.priced += 1
+                heappush(waiting, _priced(candidate, seen.priced, at_least=True))
+            if candidate is None or seen.priced % _TOLD == 0:
+                yield seen.progress()
+        while waiting:
+            (_, _, place), one = heappop(waiting)
+            if not one.exact:
+                # What it copies is known only when it is recorded, which is for few to find out.
+                heappush(waiting, _priced(one.candidate, place))
+                continue
+            yield seen.progress()
+            least = at_a_glance(one.candidate.run, one.candidate.least)
+            if least is Fits.NO or (tight and least is Fits.TIGHT):
+                continue
+            seen.estimated += 1
+            peak = peak_bytes(one.candidate.run)
+            verdict = at_a_glance(one.candidate.run, peak)
+            if verdict is Fits.YES:
+                yield seen.progress(one.plan(peak, verdict), done=True)
+                return
+            if verdict is Fits.TIGHT and tight is None:
+                tight = one.plan(peak, verdict)
+    yield seen.progress(tight, done=True)
 
-    def so_far(estimated: int, plan: Plan | None = None, *, done: bool = False) -> Progress:
-        return Progress(
-            tried=seen.tried,
-            too_large=seen.too_large,
-            priced=len(priced),
-            estimated=estimated,
-            plan=plan,
-            done=done,
-        )
 
-    for index, one in enumerate(priced):
-        yield so_far(index)
-        peak = peak_bytes(one.run)
-        verdict = at_a_glance(one.run, peak)
-        if verdict is Fits.NO or (verdict is Fits.TIGHT and tight is not None):
-            continue
-        plan = Plan(run=one.run, fields=one.fields, peak_bytes=peak, cost=one.cost, fits=verdict)
-        if verdict is Fits.YES:
-            yield so_far(index + 1, plan, done=True)
-            return
-        tight = plan
-    yield so_far(len(priced), tight, done=True)
-
-
-def cheapest(run: Run, *, gpus: int, batch: int) -> Plan | None:
+def cheapest(run: Run, *, gpus: int, batch: int, allow: Collection[Allow] = ()) -> Plan | None:
     """The cheapest plan that fits, as :func:`search` finds it."""
-    *_, last = search(run, gpus=gpus, batch=batch)
+    *_, last = search(run, gpus=gpus, batch=batch, allow=allow)
     return last.plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Priced:
-    """A plan that may fit: ``order`` is smaller for a cheaper one."""
+    """A plan that may fit, with its cost, or less than which it cannot cost."""
 
-    run: Run
-    fields: Fields
+    candidate: _Candidate
     cost: Cost
-    order: tuple[float, int, int]
+    exact: bool
+
+    def plan(self, peak: int, fits: Fits) -> Plan:
+        one = self.candidate
+        return Plan(run=one.run, fields=one.fields, peak_bytes=peak, cost=self.cost, fits=fits)
 
 
-def _priced(one: _Candidate, place: int) -> _Priced:
-    found = cost(one.run)
+def _priced(
+    one: _Candidate, place: int, *, at_least: bool = False
+) -> tuple[tuple[float, int, int], _Priced]:
+    """A plan with what orders it: smaller for a cheaper one."""
+    found = cost(one.run, at_least=at_least)
     # Six digits: what differs by less is equally quick; then fewer changes are better.
     order = (float(f"{found.seconds:.6g}"), len(one.fields), place)
-    return _Priced(run=one.run, fields=one.fields, cost=found, order=order)
+    return order, _Priced(candidate=one, cost=found, exact=not (at_least and found.copied_bytes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,30 +153,43 @@ class _Candidate:
     least: int
 
 
-def every(run: Run, *, gpus: int, batch: int) -> Iterator[tuple[Run, Fields]]:
+def every(
+    run: Run, *, gpus: int, batch: int, allow: Collection[Allow] = ()
+) -> Iterator[tuple[Run, Fields]]:
     """Every plan there is, fitting or not, with what is different from ``run``."""
     request = run.to_json()
     for split in splits(run, gpus=gpus, batch=batch):
-        for choice in product(*in_plans(run)):
+        for choice in product(*in_plans(run, allow)):
             if one := _made(request, split, choice):
                 yield one, _different(request, split, choice)
 
 
 class _Seen:
-    """How many plans were looked at, and how many splits needed no looking at theirs."""
+    """How far a search is; see :class:`Progress`."""
 
-    __slots__ = ("too_large", "tried")
+    __slots__ = ("estimated", "priced", "too_large", "tried")
 
     def __init__(self) -> None:
-        self.tried = self.too_large = 0
+        self.tried = self.too_large = self.priced = self.estimated = 0
+
+    def progress(self, plan: Plan | None = None, *, done: bool = False) -> Progress:
+        return Progress(
+            tried=self.tried,
+            too_large=self.too_large,
+            priced=self.priced,
+            estimated=self.estimated,
+            plan=plan,
+            done=done,
+        )
 
 
 def _that_may_fit(
-    run: Run, limit: int, seen: _Seen, *, gpus: int, batch: int
+    run: Run, limit: int, seen: _Seen, *, gpus: int, batch: int, allow: Collection[Allow] = ()
 ) -> Iterator[_Candidate | None]:
     """The plans of :func:`every` that a lower bound does not put above ``limit`` bytes.
 
-    None every now and then, for others to have their turn.
+    Where something is to ``allow``, only those with any of that. None every now and then, for
+    others to have their turn.
     """
     request = run.to_json()
     held: dict[object, tuple[int, ...]] = {}
@@ -182,24 +201,32 @@ def _that_may_fit(
             if found is None:
                 continue
             held[alike] = found
-            seen.too_large += max(found, default=0) > limit
+            seen.too_large += not allow and max(found, default=0) > limit
         known = held[alike]
-        if not known or max(known) > limit:
+        # Less is held where less is trained.
+        if not known or (not allow and max(known) > limit):
             continue
         # What is refused depends on what is split, not on among how many.
         kind = (split["zero"], *(value != 1 for value in alike))
         if kind not in moves:
-            moves[kind] = [_possible(request, split, options) for options in in_plans(run)]
+            options = in_plans(run, allow)
+            moves[kind] = [_possible(request, split, fields) for fields in options]
         for choice in product(*moves[kind]):
             one = _made(request, split, choice)
-            if one is None:
+            if one is None or (allow and _trains_the_same(run, one)):
                 continue
             seen.tried += 1
-            least = least_bytes(one, known)
+            least = least_bytes(one, None if allow else known)
             if least <= limit:
                 yield _Candidate(run=one, fields=_different(request, split, choice), least=least)
             elif seen.tried % _TOLD == 0:
                 yield None
+
+
+def _trains_the_same(run: Run, other: Run) -> bool:
+    """Whether a plan has none of the moves that must be allowed."""
+    same = other.switches.optimizer is run.switches.optimizer
+    return same and other.tuning == run.tuning
 
 
 _BATCH = ("micro_batch", "micro_batches")
@@ -254,9 +281,9 @@ def _different(request: Fields, split: Fields, choice: Iterable[Fields]) -> Fiel
     return {name: value for name, value in wanted.items() if value != request[name]}
 
 
-def fewest_gpus(run: Run, *, batch: int | None = None) -> int | None:
+def fewest_gpus(run: Run, *, batch: int | None = None, allow: Collection[Allow] = ()) -> int | None:
     """The smallest number of GPUs on which a plan of ``run`` fits, as :func:`fewest` finds it."""
-    *_, last = fewest(run, batch=batch)
+    *_, last = fewest(run, batch=batch, allow=allow)
     return last.gpus
 
 
@@ -268,15 +295,17 @@ class Fewest:
     gpus: int | None = None
 
 
-def fewest(run: Run, *, batch: int | None = None) -> Iterator[Fewest]:
+def fewest(
+    run: Run, *, batch: int | None = None, allow: Collection[Allow] = ()
+) -> Iterator[Fewest]:
     """Look for the smallest number of GPUs on which a plan surely fits: up to 8, then by eights.
 
     ``batch`` sequences a step; None is one for every GPU. The last one told has the number, or None
     if no number that is tried is enough. The run must name a GPU.
     """
     assert run.gpu is not None
-    for gpus in _numbers(run, batch):
-        for fitting in _any_fits(run, gpus=gpus, batch=batch or gpus):
+    for gpus in _numbers(run, batch, allow):
+        for fitting in _any_fits(run, gpus=gpus, batch=batch or gpus, allow=allow):
             if fitting:
                 yield Fewest(trying=gpus, gpus=gpus)
                 return
@@ -284,11 +313,11 @@ def fewest(run: Run, *, batch: int | None = None) -> Iterator[Fewest]:
     yield Fewest()
 
 
-def _numbers(run: Run, batch: int | None) -> Iterator[int]:
+def _numbers(run: Run, batch: int | None, allow: Collection[Allow]) -> Iterator[int]:
     """Numbers of GPUs worth trying: from where all states together fit, if ever anything does."""
     assert run.gpu is not None
     yield 1
-    if not _ever_fits(run, batch):
+    if not _ever_fits(run, batch, allow):
         return
     least = 2
     if run.implementation is Implementation.PAPER:
@@ -305,7 +334,7 @@ def _numbers(run: Run, batch: int | None) -> Iterator[int]:
 _MACHINES = 64
 
 
-def _ever_fits(run: Run, batch: int | None) -> bool:
+def _ever_fits(run: Run, batch: int | None, allow: Collection[Allow]) -> bool:
     """Whether anything fits on however many GPUs: each with as little as there can be on one."""
     # Megatron shares optimizer states at most, and the others everything.
     shared = 1 if run.implementation in BY_STAGES else 3
@@ -319,7 +348,7 @@ def _ever_fits(run: Run, batch: int | None) -> bool:
         "schedule": None,
     }
     stages = {2**power for power in range(run.model.layers.bit_length())} | {run.model.layers}
-    moves = [*in_plans(run)]
+    moves = [*in_plans(run, allow)]
     for tensor, pipeline in product(range(_MACHINE, 0, -1), sorted(stages, reverse=True)):
         split = {"tensor": tensor, "pipeline": pipeline, "zero": shared}
         for together in (True, False) if tensor > 1 else (False,):
@@ -340,18 +369,21 @@ def _surely_fits(run: Run, least: int) -> bool:
     return at_a_glance(run, least) is Fits.YES and at_a_glance(run, peak_bytes(run)) is Fits.YES
 
 
-def _any_fits(run: Run, *, gpus: int, batch: int) -> Iterator[bool]:
+def _any_fits(run: Run, *, gpus: int, batch: int, allow: Collection[Allow]) -> Iterator[bool]:
     """True once a plan surely fits; before, False now and then, for others to have their turn."""
     assert run.gpu is not None
-    found: list[_Candidate] = []
-    for one in _that_may_fit(run, run.gpu.memory_bytes, _Seen(), gpus=gpus, batch=batch):
-        if one:
-            found.append(one)
-        if one is None or len(found) % _TOLD == 0:
+    for allowed in ((), allow) if allow else ((),):
+        found: list[_Candidate] = []
+        for one in _that_may_fit(
+            run, run.gpu.memory_bytes, _Seen(), gpus=gpus, batch=batch, allow=allowed
+        ):
+            if one:
+                found.append(one)
+            if one is None or len(found) % _TOLD == 0:
+                yield False
+        # What takes least by the bound most likely fits.
+        for one in sorted(found, key=lambda one: one.least):
+            if _surely_fits(one.run, one.least):
+                yield True
+                return
             yield False
-    # What takes least by the bound most likely fits.
-    for one in sorted(found, key=lambda one: one.least):
-        if _surely_fits(one.run, one.least):
-            yield True
-            return
-        yield False

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from .autograd.memory import PartOf
+from .autograd.memory import Facts, PartOf
 from .bending import Bending, Step
 from .categories import CATEGORIES
 from .events import Counter, Event, Group, Node, Repeat
@@ -182,6 +182,18 @@ class Sized:
         name, index = part
         count = self.repeats.get(name, 1)
         return count - MOST + 1 if index == REPEATED and count > MOST else 1
+
+    def taken_by(self, wanted: Callable[[Facts], bool]) -> int:
+        """Bytes taken for ``wanted`` storages in one micro-batch, however long each is held."""
+        taken = 0
+        facts = self.recording.facts
+        for section in self.recording.sections:
+            if section.micro_batch == 0:
+                times = self._times(section.part) if section.part[0] in self.repeats else 1
+                for storage, source, _ in section.moves:
+                    if source < 0 and wanted(facts[storage]):
+                        taken += times * self.sizes[storage]
+        return taken
 
     def micro_batch(self, turn: int) -> tuple[Group, Group]:
         """One micro-batch's forward and backward pass; turn 0 writes gradients, 1 adds to them."""

@@ -76,6 +76,7 @@ export class Planner {
           state,
           gpus: this.#typed("[data-plan-gpus]"),
           batch: this.#typed("[data-plan-batch]"),
+          allow: this.#allowed(),
           turn,
         });
         /** @type {Told} */
@@ -114,6 +115,12 @@ export class Planner {
   /** @param {string} selector */
   #typed(selector) {
     return /** @type {HTMLInputElement} */ (this.#place(selector)).value;
+  }
+
+  /** What of the training a plan may change. */
+  #allowed() {
+    const boxes = this.#root.querySelectorAll("[data-plan-allow]:checked");
+    return [...boxes].map((box) => /** @type {HTMLElement} */ (box).dataset.planAllow);
   }
 
   /** @param {string} wanted */

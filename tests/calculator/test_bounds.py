@@ -28,7 +28,9 @@ def library_runs(draw: st.DrawFn) -> Run:
         "micro_batches": draw(st.sampled_from([1, 2, 4, 8])),
         "recompute": draw(st.sampled_from(["none", "none", "selective", "full", "matmuls"])),
         "recipe": draw(
-            st.sampled_from(["mixed-adam", "mixed-adam-fp32-grad", "autocast-adam", "bf16-adam"])
+            st.sampled_from(
+                ["mixed-adam", "mixed-adam-fp32-grad", "autocast-adam", "bf16-adam", "fp32-adam"]
+            )
         ),
         "tensor": draw(st.sampled_from(one)),
         "sequence_parallel": draw(st.booleans()),
@@ -57,7 +59,7 @@ def library_runs(draw: st.DrawFn) -> Run:
 
 
 @given(library_runs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2000, deadline=None)
 def test_no_step_of_a_library_takes_less(run: Run) -> None:
     assert 0 < least_bytes(run) <= peak_bytes(run)
 

@@ -45,6 +45,22 @@ def test_json_has_it_all_and_its_plan_fits(capsys: pytest.CaptureFixture[str]) -
     assert found["fewest_gpus"] <= 8
 
 
+def test_a_plan_may_change_the_training_where_that_is_allowed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ("--model", "llama-3-8b", "--implementation", "huggingface", "--sequence", "2048")
+    device = ("--recipe", "autocast-adam", "--device", "rtx-4090-24gb")
+    _, out, _ = fit(capsys, *asked, *device)
+    assert "No plan fits on 1 GPU" in " ".join(out.split())
+    assert "--allow optimizer or --allow adapters" in " ".join(out.split())
+    _, out, _ = fit(capsys, *asked, *device, "--allow", "optimizer,adapters")
+    plan = out.split("The cheapest plan that fits")[1]
+    assert "- QLoRA: adapters beside frozen weights in 4 bits" in plan
+    assert "the weights themselves are not trained" in " ".join(plan.split())
+    _, out, _ = fit(capsys, *asked, *device, "--allow", "adapters", "--json")
+    assert json.loads(out)["allowed"] == ["adapters"]
+
+
 def test_every_single_change_can_be_written_down(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("--model", "llama-3-8b", "--implementation", "huggingface", "--micro-batch", "4")
     _, plain, _ = fit(capsys, *asked)
@@ -85,6 +101,7 @@ def test_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
         ("--device nosuch", "--device: 'nosuch' cannot be used; allowed: 80gb"),
         ("--gpu 80gb --device 80gb", "--device: name a GPU with --gpu or --device, once"),
         ("--gpu none", "--gpu: name a GPU to fit into"),
+        ("--allow adapter", "--allow: 'adapter' cannot be used"),
         ("--gpus 0", "--gpus: '0' cannot be used"),
         ("--gpus many --global-batch few", "--global-batch: 'few' cannot be used"),
         ("--tensor 3", "tensor parallelism gives each GPU whole attention heads"),

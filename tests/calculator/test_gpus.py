@@ -53,6 +53,20 @@ def test_printed_sizes(printed: str, size_bytes: int) -> None:
     assert gpus._bytes(printed) == size_bytes
 
 
+@pytest.mark.parametrize("gpu_id", list(gpus.gpus()))
+def test_rates_have_a_source_or_a_reason_why_there_are_none(gpu_id: str) -> None:
+    values = tomllib.loads(FILE.read_text(encoding="utf-8"))[gpu_id]
+    rates = gpus.get(gpu_id).rates
+    if rates is None:
+        assert gpus.get(gpu_id).no_rates == values["no_rates"]
+        return
+    assert rates.source
+    assert rates.fp32_flops < rates.flops
+    # A bus to the CPU of 16 lanes, PCI Express 3 to 5; no GPU sends more to it than to others.
+    assert rates.host_bytes in (16 * 10**9, 32 * 10**9, 64 * 10**9)
+    assert rates.host_bytes <= rates.link_bytes
+
+
 def test_the_file_is_read_as_tomllib_reads_it() -> None:
     document = tomllib.loads(FILE.read_text(encoding="utf-8"))
     assert list(document) == list(gpus.gpus())

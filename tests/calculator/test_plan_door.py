@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -15,13 +16,13 @@ from training_memory.run import Run
 STATE = "model=llama-7b&sequence=2048&gpu=80gb"
 
 
-def ask(turn: int = 0, /, **request: str) -> dict[str, Any]:
+def ask(turn: int = 0, /, **request: object) -> dict[str, Any]:
     asked = {"state": STATE, "gpus": "8", "batch": "", "turn": turn, **request}
     told: dict[str, Any] = json.loads(plan_door.answer(json.dumps(asked)))
     return told
 
 
-def to_the_end(**request: str) -> tuple[list[str], str]:
+def to_the_end(**request: object) -> tuple[list[str], str]:
     said = []
     told = ask(**request)
     while not told["done"]:
@@ -55,10 +56,21 @@ def test_another_question_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ask(2, gpus="4")["said"] == ask(gpus="4")["said"]
 
 
+def test_what_is_allowed_is_asked_for() -> None:
+    state = "model=llama-3-8b&implementation=huggingface&recipe=autocast-adam&sequence=2048"
+    asked = {"state": f"{state}&gpu=rtx-4090-24gb", "gpus": "1"}
+    _, html = to_the_end(**asked)
+    assert "No plan fits on 1 GPU" in html
+    _, html = to_the_end(**asked, allow=["adapters"])
+    assert "QLoRA: adapters beside frozen weights in 4 bits" in html
+    assert "Paid with: the weights themselves are not trained" in html
+
+
 def test_sizes_are_in_the_readers_unit() -> None:
     _, html = to_the_end(state=f"{STATE}&units=GiB")
     assert " GiB" in html
-    assert " GB" not in html
+    # A data sheet's rates are decimal.
+    assert " GB" not in re.sub('<details class="tm-cost-model">.*?</details>', "", html)
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,16 @@ def test_every_change_has_its_lines_to_write() -> None:
     assert "No line for " in found
 
 
+def test_the_model_of_cost_stands_beside_the_costs_with_its_sources() -> None:
+    found = ask(state="gpu=a100-80gb", advice=True)["html"]["advice"]
+    assert "How time is worked out" in found
+    for source in ("arXiv:2204.02311", "arXiv:1909.08053", "arXiv:1910.02054", "arXiv:2104.04473"):
+        assert source in found
+    assert "Rates of NVIDIA A100 80 GB: 312·10¹² operations a second; 300 GB a second" in found
+    unknown = ask(state="gpu=a10g-24gb", advice=True)["html"]["advice"]
+    assert "of NVIDIA A10G 24 GB none are known (it has no data sheet of its own" in unknown
+
+
 def test_a_run_that_fits_needs_no_advice():
     assert ask(state="model=decoder&sequence=8")["html"]["advice"] == ""
     assert ask(state="model=decoder&sequence=8", advice=True)["html"]["advice"] == ""

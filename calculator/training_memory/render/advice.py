@@ -8,7 +8,7 @@ from ..controls import address
 from ..estimate import Estimate
 from ..fit import Change, changes
 from ..units import show_bytes
-from . import costs, spelled
+from . import cost_model, costs, spelled
 from .svg import escape
 
 #: How many changes stand open; the others fold.
@@ -40,7 +40,7 @@ def advice(estimate: Estimate, *, binary: bool = False, usable: bool = True) -> 
     )
     return (
         f'<p class="tm-heading">What would make it fit</p><p class="tm-caption">{words}</p>'
-        f"{_list(found[:_OPEN], binary=binary, usable=usable)}{more}"
+        f"{_list(found[:_OPEN], binary=binary, usable=usable)}{more}{cost_model.fold(estimate.run)}"
     )
 
 

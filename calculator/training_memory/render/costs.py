@@ -20,8 +20,6 @@ def _of_change(change: Change, *, binary: bool) -> Iterator[str]:
         yield f"{slower:.1f} % slower a GPU"
     elif slower <= -0.1:
         yield f"{-slower:.1f} % quicker a GPU"
-    elif "offload" in change.fields:
-        yield "slower by copies that are not timed here"
     else:
         yield "as quick"
     yield from _facts(change.cost, binary=binary)
@@ -34,6 +32,8 @@ def _facts(cost: Cost, *, binary: bool) -> Iterator[str]:
         yield f"{percent(cost.again_flops, cost.flops, 1)} % more arithmetic"
     if cost.sent_bytes:
         yield f"sends {show_bytes(cost.sent_bytes, binary=binary)} a step"
+    if cost.copied_bytes:
+        yield f"copies {show_bytes(cost.copied_bytes, binary=binary)} to the CPU and back a step"
     if cost.waited:
         yield f"waits {percent(cost.waited, cost.turns, 1)} % of the time"
 

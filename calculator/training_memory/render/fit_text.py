@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ..fit import Change, Fit, Found
-from ..moves import words
+from ..moves import OFFLOADS, price, words
 from ..need import Fits
 from ..plans import Plan
 from ..units import show_bytes
 from . import costs, spelled
 from .answer import described
+from .cost_model import rates
 from .plan import tried
 from .table import fitting
 from .terminal import Terminal
@@ -31,8 +32,8 @@ def fit_text(
         _plan(fit, terminal, binary=binary),
         _limits(fit.found, terminal),
         terminal.prose(
-            "Times are the least that arithmetic and traffic allow at the rates of the data sheet, "
-            "for ranking; a real step takes longer."
+            "Times are the least that arithmetic and traffic allow, for ranking; a real step takes "
+            f"longer. {rates(fit.before.run)}"
         ),
     )
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
@@ -89,14 +90,19 @@ def _plan(fit: Fit, terminal: Terminal, *, binary: bool) -> list[str]:
     batch = "1 sequence" if found.batch == 1 else f"{found.batch:,} sequences"
     where = f"on {gpus} with {batch} a step"
     if found.plan is None:
-        return terminal.prose(f"No plan fits {where}; {tried(found)}.")
+        said = f"No plan fits {where}; {tried(found)}."
+        if not found.allow and fit.before.run.implementation in OFFLOADS:
+            said += " Plans that train otherwise: --allow optimizer or --allow adapters."
+        return terminal.prose(said)
     plan = found.plan
     lines = terminal.prose(
         f"The cheapest plan that {_surely(plan)} {where}, of {found.tried:,} (needs "
         f"{show_bytes(plan.peak_bytes, binary=binary)}; {costs.of_plan(plan.cost, binary=binary)}):"
     )
-    said = words(fit.before.run, plan.run) or ("The run as it is",)
-    lines += [f"{_MARGIN}- {one}" for one in said]
+    steps = words(fit.before.run, plan.run) or ("The run as it is",)
+    lines += [f"{_MARGIN}- {one}" for one in steps]
+    if paid := price(fit.before.run, plan.run):
+        lines += terminal.prose(f"paid with: {paid}", first=_MARGIN)
     for line in spelled.lines(plan.fields, plan.run, _MARGIN):
         lines += [line] if line.startswith(_MARGIN * 2) else ["", line]
     return lines

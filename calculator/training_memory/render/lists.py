@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..errors import InputError, InputErrors, nearest
-from ..gpus import Gpu
+from ..gpus import Gpu, Rates
 from ..model import Model
+from ..records import fields
 from ..units import show_bytes
 from .table import fitting
 from .terminal import Terminal
@@ -88,5 +89,14 @@ def gpus_text(gpus: Sequence[Gpu], terminal: Terminal) -> str:
 
 def gpus_json(gpus: Sequence[Gpu]) -> dict[str, object]:
     """The GPUs as plain values."""
-    fields = ("id", "name", "memory_bytes", "usable_bytes", "source")
-    return {"gpus": [{field: getattr(gpu, field) for field in fields} for gpu in gpus]}
+    plain = ("id", "name", "memory_bytes", "usable_bytes", "source", "no_rates")
+    return {
+        "gpus": [
+            {field: getattr(gpu, field) for field in plain} | {"rates": _rates(gpu.rates)}
+            for gpu in gpus
+        ]
+    }
+
+
+def _rates(rates: Rates | None) -> dict[str, object] | None:
+    return {one.name: getattr(rates, one.name) for one in fields(Rates)} if rates else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..controls import address
 from ..fit import Found
-from ..moves import words
+from ..moves import Allow, price, words
 from ..need import Fits
 from ..units import show_bytes
-from . import costs, spelled
+from . import cost_model, costs, spelled
 from .svg import escape
 
 #: How many GPUs the page offers to plan for.
@@ -26,12 +26,29 @@ def planner(*, prefix: str = "tm", usable: bool = False) -> str:
         f'<label for="{prefix}-plan-batch">Sequences a step</label>'
         f'<input id="{prefix}-plan-batch" type="number" min="1" step="1" placeholder="as now" '
         f"data-plan-batch{disabled}>"
+        f"{_allowing(prefix, disabled)}"
         f'<button type="button" class="tm-quiet" data-plan="find"{disabled}>Find a plan</button>'
         f'<button type="button" class="tm-quiet" data-plan="stop" hidden>Stop</button></div>'
         '<p class="tm-caption" role="status" data-plan-said>Every split over the GPUs, micro-batch '
-        "and way of recomputing is priced; the quickest that fits is shown.</p>"
+        "and way to recompute or offload is tried; the quickest that fits is shown.</p>"
         "<div data-plan-found></div></details>"
     )
+
+
+_ALLOWING = {
+    Allow.OPTIMIZER: "8-bit AdamW",
+    Allow.ADAPTERS: "LoRA or QLoRA",
+}
+
+
+def _allowing(prefix: str, disabled: str) -> str:
+    """What a plan may change of the training, if none fits that trains the same."""
+    boxes = "".join(
+        f'<label for="{prefix}-plan-{allow}"><input id="{prefix}-plan-{allow}" type="checkbox" '
+        f'data-plan-allow="{allow}"{disabled}> {words}</label>'
+        for allow, words in _ALLOWING.items()
+    )
+    return f'<span class="tm-plan-allow">If nothing else fits, also {boxes}</span>'
 
 
 def found(answer: Found, *, binary: bool = False) -> str:
@@ -56,6 +73,8 @@ def _plan(answer: Found, *, binary: bool) -> str:
         return f"<p>No plan fits on {gpus} with {batch} a step; {tried(answer)}.</p>"
     steps = words(answer.run, plan.run) or ("The run as it is",)
     listed = "".join(f"<li>{escape(one)}</li>" for one in steps)
+    price_ = price(answer.run, plan.run)
+    paid = f" Paid with: {escape(price_)}." if price_ else ""
     needs = show_bytes(plan.peak_bytes, binary=binary)
     fields = {name: "" if value is None else value for name, value in plan.fields.items()}
     apply = (
@@ -70,8 +89,8 @@ def _plan(answer: Found, *, binary: bool) -> str:
         f"{tight}</p>"
         f'<ul class="tm-plan-steps">{listed}</ul>'
         f'<p class="tm-caption">Needs {needs}; {escape(costs.of_plan(plan.cost, binary=binary))}. '
-        "The time is the least that arithmetic and traffic allow; a real step takes longer.</p>"
-        f"{apply}{spelled.folds(plan.fields, plan.run)}"
+        "The time is the least that arithmetic and traffic allow; a real step takes "
+        f"longer.{paid}</p>{apply}{spelled.folds(plan.fields, plan.run)}{cost_model.fold(plan.run)}"
     )
 
 

@@ -1,0 +1,37 @@
+"""What a step copies to the CPU's memory and back, where something waits there.
+
+Only what is offloaded is: the checkpoints' inputs, or whatever operations save
+(:class:`.switches.Offload`). Each tensor goes there once in the forward pass and comes back once
+for each operation that reads it.
+"""
+
+from __future__ import annotations
+
+from .blocks.ledger import Recompute
+from .run import Run
+from .switches import Offload
+
+#: A recording calls a tensor so when it is there again; see :meth:`.autograd.tape.Tape`.
+_BACK = ", brought back"
+
+
+def copied_bytes(run: Run) -> int:
+    """The bytes that a micro-batch copies, both ways together, as the run's recording has them."""
+    if run.switches.offload is Offload.NONE:
+        return 0
+    from .recorded_step import sized
+
+    return 2 * sized(run).taken_by(lambda facts: facts.name.endswith(_BACK))
+
+
+def least_copied_bytes(run: Run) -> int:
+    """No micro-batch copies less; this needs no recording."""
+    if run.switches.offload is Offload.NONE:
+        return 0
+    model, tensor = run.model, run.layout.tensor
+    tokens = run.sequence * run.micro_batch
+    numbers = model.hidden // (tensor if run.layout.sequence_parallel else 1) * tokens
+    if run.recompute is Recompute.NONE and run.tuning.trains_all and not model.experts:
+        # Every product saves its input and its weight: at least those of the feed-forward layer.
+        numbers += (model.ffn // tensor) * (tokens + 2 * model.hidden)
+    return 2 * 2 * numbers * model.layers

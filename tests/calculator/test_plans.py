@@ -52,13 +52,14 @@ def questions(draw: st.DrawFn) -> tuple[Run, int, int, tuple[Allow, ...]]:
         model = draw(st.sampled_from(names if way == "torchtitan" else [*names, "gpt2"]))
         gpus, batches = draw(st.sampled_from([1, 1, 2])), [1, 2]
         if gpus == 1:
+            batches = [1]
             allow += [(Allow.OPTIMIZER,), tuple(Allow)]
     run = ask(model=model, **request)
     return run, gpus, draw(st.sampled_from(batches)) * gpus, draw(st.sampled_from(allow))
 
 
 @given(questions())
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_a_plan_is_possible_fits_and_is_the_cheapest(
     question: tuple[Run, int, int, tuple[Allow, ...]],
 ) -> None:
@@ -69,7 +70,7 @@ def test_a_plan_is_possible_fits_and_is_the_cheapest(
     for one, _ in every(run, gpus=gpus, batch=batch, allow=allow):
         verdict = at_a_glance(one, peak_bytes(one))
         if verdict is not Fits.NO:
-            fitting.setdefault((verdict, trains_the_same(run, one)), []).append(cost(one).seconds)
+            fitting.setdefault((verdict, _trains_as(run, one)), []).append(cost(one).seconds)
     # What surely fits before what is tight, and of these what trains the same before the rest.
     order = [(fits, same) for fits in (Fits.YES, Fits.TIGHT) for same in (True, False)]
     best = next((kind for kind in order if kind in fitting), None)
@@ -83,9 +84,14 @@ def test_a_plan_is_possible_fits_and_is_the_cheapest(
     assert found.room_bytes >= 0
     assert found.run.layout.gpus == gpus
     assert global_batch(found.run) == batch
-    assert best == (plan.fits, trains_the_same(run, plan.run))
+    assert best == (plan.fits, _trains_as(run, plan.run))
     assert plan.cost == cost(plan.run)
     assert plan.cost.seconds == pytest.approx(min(fitting[best]), rel=1e-5)
+
+
+def _trains_as(run: Run, plan: Run) -> bool:
+    """Whether a plan uses nothing of what must be allowed."""
+    return plan.tuning == run.tuning and plan.switches.optimizer is run.switches.optimizer
 
 
 def test_of_equally_quick_plans_the_one_that_changes_least() -> None:

@@ -20,7 +20,7 @@ from .run import Run
 from .sharding import Way
 from .shares import splitting_of
 from .step import layer_rows, logits_bytes, sharded, states
-from .switches import Loss, Offload
+from .switches import Compile, Loss, Offload
 
 #: Bytes of the smallest numbers that anything is computed in.
 _ITEM_BYTES = 2
@@ -36,8 +36,15 @@ def held_bytes(run: Run) -> tuple[int, ...]:
     if run.implementation in BY_STAGES:
         from .megatron.held import held_rows as by_stage
 
-        return tuple(sum(row.bytes for row in by_stage(run, rank)) for rank in ranks(run))
+        # Other rows may be let go before the peak: what the last step's routing left, for one.
+        return tuple(
+            sum(row.bytes for row in by_stage(run, rank) if row.category in _STAYS)
+            for rank in ranks(run)
+        )
     return (sum(row.bytes for row in held_rows(run)),)
+
+
+_STAYS = (Category.WEIGHTS, Category.MASTER, Category.OPTIMIZER, Category.GRADIENTS)
 
 
 def least_bytes(run: Run, held: Sequence[int] | None = None) -> int:
@@ -75,12 +82,12 @@ def _layer_bytes(run: Run) -> int:
 
 def _gradients(run: Run) -> int:
     """Every weight's gradient as the optimizer steps, beside those that stay anyway."""
-    sharded = run.layout.data > 1 and run.sharding.sharding is not Way.DDP
+    sharded = run.layout.data > 1 and run.sharding.sharding is Way.FSDP2
     if (
         not run.tuning.trains_all
         or run.switches.optimizer_in_backward
         or run.recipe.precision == "master-fp32-grad"
-        or (run.layout.data > 1 and not sharded)  # in DDP's buckets, perhaps
+        or (run.layout.data > 1 and not sharded)  # in buckets, perhaps
     ):
         return 0
     shards = run.layout.data // run.sharding.replicate if sharded else 1
@@ -95,6 +102,8 @@ def _in_flight(run: Run, rank: Rank) -> int:
     tokens = run.sequence * run.micro_batch // layout.context
     waiting = _kept_bytes(run) * tokens * rank.layers_at_once * rank.in_flight
     by_stage = run.implementation in BY_STAGES
+    if run.switches.compile is not Compile.NONE:
+        return 0  # what a compiled graph keeps is its partitioner's to choose
     if rank.is_last and run.switches.loss in (Loss.FULL, Loss.FUSED):
         # PyTorch's loss has the logits in 32 bits, and their log-softmax beside them.
         each = _ITEM_BYTES if by_stage else 2 * 4

@@ -260,7 +260,10 @@ MOVES: tuple[Move, ...] = (
             Compile.LAYERS: "torch.compile for the layers",
             Compile.LAYERS_AND_LOSS: "torch.compile for layers and loss",
         },
-        price={},
+        price={
+            Compile.LAYERS: "compiling before the first step",
+            Compile.LAYERS_AND_LOSS: "compiling before the first step",
+        },
         planned=False,
     ),
     Move(

@@ -73,7 +73,7 @@ def _huggingface(changed: set[str], run: Run) -> _Lines:
     if changed & {"data", "tensor"}:
         yield f"# accelerate launch --num_processes {layout.gpus}"
     if changed & _ZERO and layout.data > 1:
-        if run.sharding.sharding is Way.DEEPSPEED:
+        if run.sharding.sharding is Way.DEEPSPEED or layout.zero == 1:
             yield "# ds_config.json, of TrainingArguments(deepspeed=...):"
             yield f'"zero_optimization": {{"stage": {layout.zero}}},'
         elif layout.zero >= 2:
@@ -82,8 +82,6 @@ def _huggingface(changed: set[str], run: Run) -> _Lines:
             yield "# accelerate's file, fsdp_config:"
             yield "fsdp_version: 2"
             yield f"fsdp_reshard_after_forward: {after}"
-        elif layout.zero == 1:
-            yield _Lacks("ZeRO-1: through DeepSpeed only (deepspeed=ds_config.json)")
     if "tensor" in changed and layout.tensor > 1:
         yield f"parallelism_config=ParallelismConfig(tp_size={layout.tensor}),"
     if "sequence_parallel" in changed and layout.sequence_parallel:

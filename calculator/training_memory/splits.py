@@ -77,7 +77,7 @@ def _within(run: Run, degrees: Mapping[str, int]) -> Iterator[dict[str, object]]
                     "sequence_parallel": sequence_parallel,
                     **more,
                 }
-                yield from _sharded(run, split) if zero == 3 else (split,)
+                yield from _sharded(run, split) if zero == 3 else ({**split, **_shared(run, zero)},)
 
 
 def _turns_and_experts(run: Run, degrees: Mapping[str, int]) -> Iterator[dict[str, object]]:
@@ -102,6 +102,15 @@ def _sharded(run: Run, split: dict[str, object]) -> Iterator[dict[str, object]]:
         return
     for reshards in (True, False):
         yield {**split, **in_fsdp2(run), "reshard_after_forward": reshards}
+
+
+def _shared(run: Run, zero: int) -> Mapping[str, object]:
+    """What stages 1 and 2 are under Hugging Face: DeepSpeed's, whatever way the run has now."""
+    if run.implementation is not Implementation.HUGGINGFACE or zero not in (1, 2):
+        return {}
+    # FSDP2's 32-bit shards are the copy that DeepSpeed keeps of 16-bit weights.
+    shards = run.layout.zero == 3 and run.recipe.precision == "autocast"
+    return {"sharding": None, **({"recipe": "mixed-adam"} if shards else {})}
 
 
 def in_fsdp2(run: Run) -> Mapping[str, object]:

@@ -14,7 +14,7 @@ from training_memory.implementations import Implementation
 from training_memory.moves import MOVES
 from training_memory.run import Run
 from training_memory.spelling import spellings
-from training_memory.switches import Attention, Loss, Optimizer, OptimizerKernel
+from training_memory.switches import Attention, Compile, Loss, Offload, Optimizer, OptimizerKernel
 from training_memory.tuning import Adapter
 
 VALUES: dict[str, type[StrEnum]] = {
@@ -24,6 +24,8 @@ VALUES: dict[str, type[StrEnum]] = {
     "loss": Loss,
     "optimizer": Optimizer,
     "adapter": Adapter,
+    "compile": Compile,
+    "offload": Offload,
 }
 
 

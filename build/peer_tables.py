@@ -9,7 +9,9 @@ from functools import cache
 import accuracy_tables
 from measured import measured
 from peers import PEERS, can_describe
+from peers_split import megatron_report
 from table import Cell, Column, Table
+from training_memory.implementations import Implementation
 from training_memory.units import gib, ratio
 
 OURS = "This calculator"
@@ -50,6 +52,24 @@ def published() -> tuple[Said, ...]:
             by_tool = {peer.name: peer.bytes_of(one.run) for peer in PEERS}
             assert one.predicted_bytes is not None
             by_tool[OURS] = one.predicted_bytes
+            found.append(Said(id=one.id, truth_bytes=one.bytes, by_tool=by_tool))
+    return tuple(found)
+
+
+MEGATRON = "Megatron-LM's report"
+
+
+@cache
+def split() -> tuple[Said, ...]:
+    """Every published Megatron step that its report can describe: whole sequences on each GPU."""
+    found = []
+    for one in measured():
+        run = one.run
+        if run is None or run.implementation is not Implementation.MEGATRON:
+            continue
+        if run.layout.context == 1 and not run.model.experts:
+            assert one.predicted_bytes is not None
+            by_tool = {MEGATRON: megatron_report(run), OURS: one.predicted_bytes}
             found.append(Said(id=one.id, truth_bytes=one.bytes, by_tool=by_tool))
     return tuple(found)
 
@@ -101,8 +121,16 @@ def summary() -> Table:
 
 
 def rows() -> Table:
-    """The published steps, one by one, by every tool."""
-    tools = _tools()
+    """The published steps on one GPU, one by one, by every tool."""
+    return _one_by_one(published(), _tools())
+
+
+def split_rows() -> Table:
+    """The published Megatron steps, one by one, by its own report."""
+    return _one_by_one(split(), (MEGATRON, OURS))
+
+
+def _one_by_one(steps: Sequence[Said], tools: Sequence[str]) -> Table:
     return Table(
         columns=(
             Column(heading="Row", name="row", right=False),
@@ -121,6 +149,6 @@ def rows() -> Table:
                     for tool in tools
                 ),
             )
-            for one in published()
+            for one in steps
         ),
     )

@@ -243,6 +243,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "compiled": compiled_tables.summary,
     "peers": peer_tables.summary,
     "peers-rows": peer_tables.rows,
+    "peers-split": peer_tables.split_rows,
     "reserved": reserved_tables.shares,
     "what-it-takes": takes_tables.takes,
     "formats": format_tables.formats,

@@ -6,6 +6,7 @@ import pytest
 
 from measured import Counter, measured
 from places import DOCS
+from training_memory.estimate import estimate
 
 FOLDER = DOCS / "data" / "measured"
 ENTRIES = tomllib.loads((FOLDER / "runs.toml").read_text(encoding="utf-8"))
@@ -72,6 +73,15 @@ def test_what_torchtitan_reserves_is_what_is_played():
     found = [one for one in SCORED if one.counter is Counter.RESERVED]
     assert len(found) >= 4
     assert all(error(one) < 0.05 for one in found)
+
+
+def test_three_reserved_figures_are_those_of_segments_that_cannot_grow():
+    # What the note of M0001 says.
+    for one in SCORED:
+        if one.id in ("M0001", "M0002", "M0003"):
+            assert one.run
+            played = estimate(one.run).need.reserved_bytes
+            assert abs(played - one.bytes) < 0.006 * one.bytes
 
 
 def test_only_like_is_scored_with_like():

@@ -2,8 +2,9 @@
 
 import pytest
 
-from peer_tables import OURS, published, traced
+from peer_tables import MEGATRON, OURS, published, split, traced
 from peers import PEERS, can_describe, llm_analysis, megatron, transformer_math
+from peers_split import megatron_report
 from training_memory.run import Run
 
 SHAPE = {
@@ -72,3 +73,24 @@ def test_only_what_the_formulas_are_for_is_asked_of_them():
 def test_every_tool_answers_every_step():
     names = {peer.name for peer in PEERS} | {OURS}
     assert all(one.by_tool.keys() == names for one in (*traced(), *published()))
+
+
+def test_megatrons_report_of_a_run_that_is_split():
+    # SimuMax, docs/FULL_RESULTS.md, Llama 3 8B on 2 × 4 A100s: 42.68 GiB by Megatron's formula.
+    run = Run.from_json(
+        {
+            "implementation": "megatron",
+            "model": "llama-3-8b",
+            "sequence": 4096,
+            "tensor": 2,
+            "sequence_parallel": True,
+            "data": 4,
+            "zero": 1,
+        }
+    )
+    assert megatron_report(run) / 2**30 == pytest.approx(42.68, abs=0.01)
+
+
+def test_the_report_is_held_against_every_step_that_it_can_describe():
+    assert len(split()) >= 9
+    assert all(one.by_tool.keys() == {MEGATRON, OURS} for one in split())

@@ -39,6 +39,7 @@ class Layer:
     traced: Counter[tuple[str, str, int]]
     ours: Counter[tuple[str, str, int]]
     traced_bytes: int
+    our_bytes: int
     plain_bytes: int
 
 
@@ -60,6 +61,7 @@ def _layers(cases: list[list[dict[str, str]]]) -> Iterator[Layer]:
             traced=Counter((row["kind"], row["dtype"], int(row["bytes"])) for row in rows),
             ours=Counter((str(one.kind), one.dtype, one.bytes) for one in ours),
             traced_bytes=sum(int(row["bytes"]) for row in rows),
+            our_bytes=sum(one.bytes for one in ours),
             plain_bytes=sum(one.bytes for one in _kept(rows[0], "none")),
         )
 

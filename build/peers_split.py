@@ -27,8 +27,8 @@ def megatron_report(run: Run) -> int:
         parameters += table
     each = 6 + Fraction(12, layout.data) if layout.zero else Fraction(18)
     rows = run.sequence * run.micro_batch
-    activations = rows * (18 * h + 4 * model.ffn) * model.layers + rows * (8 + h) * stages
-    activations *= min(Fraction(1), Fraction(run.micro_batches, stages))
+    kept = rows * (18 * h + 4 * model.ffn) * model.layers + rows * (8 + h) * stages
+    activations = kept * min(Fraction(1), Fraction(run.micro_batches, stages))
     if stages == 1:
         activations += 4 * rows * (h + padded_vocabulary(run))
     return int((parameters * each + activations) / layout.tensor)

@@ -15,6 +15,7 @@ import compiled_tables
 import decoder_run
 import decoder_tables
 import format_tables
+import glance_tables
 import measured_tables
 import megatron_tables
 import peer_tables
@@ -229,6 +230,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "zero-table-1": published_tables.zero_table_1,
     "recomputation-table-2": published_tables.recomputation_table_2,
     "recomputation-models": published_tables.recomputation_models,
+    "accuracy-glance": glance_tables.glance,
     "accuracy": accuracy_tables.summary,
     "accuracy-steps": accuracy_tables.steps,
     "sharded": sharded_tables.summary,
@@ -245,6 +247,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "peers-rows": peer_tables.rows,
     "peers-split": peer_tables.split_rows,
     "reserved": reserved_tables.shares,
+    "beside": reserved_tables.beside,
     "what-it-takes": takes_tables.takes,
     "formats": format_tables.formats,
     "formats-keys": format_tables.keys,

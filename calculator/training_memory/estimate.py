@@ -116,7 +116,7 @@ class Estimate:
     @cached_property
     def need(self) -> Need:
         """What must be free on the fullest GPU; it takes longer than all else together."""
-        return need(self.run, self.worst.peak_bytes)
+        return need(self.run, self.worst.rank, self.worst.peak_bytes)
 
     @property
     def fits(self) -> Fits | None:

@@ -1,9 +1,10 @@
 """What must be free on a GPU for a run: more than it allocates, by how much in bounds.
 
 The least is what is allocated and the smallest CUDA context that was seen. The most is what
-PyTorch's allocator reserves when the run's first steps are played through it (:mod:`.replay`), and
-the largest context. Where a run cannot be played (the textbook's accounting), the allocator's part
-is the largest share that was published beside an allocated figure. NCCL's buffers are in neither.
+PyTorch's allocator reserves when the run's first steps are played through it (:mod:`.replay`), the
+largest context, and what NCCL was seen to take for as many communicators. Where a run cannot be
+played (the textbook's accounting has sums and no tensors; a schedule with thousands of layers in
+flight), the allocator's part is the largest share that was published beside an allocated figure.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 from enum import StrEnum
 
 from .gpus import Gpu
-from .implementations import Implementation
-from .recorded_step import by_deepspeed
+from .implementations import BY_STAGES, Implementation
+from .layout import Exchange
+from .rank import Rank
 from .records import dataclass
 from .run import Run
 
@@ -23,6 +25,11 @@ CONTEXT = (287 * 2**20, 1343 * 2**20)
 #: MiB reserved and allocated in the same run, where the share was largest: nanotron on 8 GPUs
 #: (docs/data/measured/rows.csv, M0151).
 PUBLISHED = (9170, 8570)
+#: What a communicator took of each GPU, of two GPUs and of more: 544 and 688 MB on four A100s
+#: (NVIDIA/nccl, issue 964). It takes more where there are more links and channels.
+COMMUNICATOR = (544 * 2**20, 688 * 2**20)
+#: What the first all-to-all among eight H100s added: 1.06 GB were 4.34 (NVIDIA/nccl, issue 1685).
+ALL_TO_ALL = 3_280_000_000
 
 
 class Fits(StrEnum):
@@ -40,9 +47,9 @@ class Need:
     ``allocated_bytes`` is the peak, ``reserved_bytes`` what the allocator takes for it when nothing
     stops it; ``played`` says that this was played through the allocator and not taken from a
     published share, and then ``growing_bytes`` is the same with segments that can grow
-    (``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``). ``goes_through`` is whether the run's
-    GPU is enough for the allocator if it gives back what it does not use (None: no GPU named, or
-    not played).
+    (``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True``). ``nccl_bytes`` is the most that NCCL
+    takes. ``goes_through`` is whether the run's GPU is enough for the allocator if it gives back
+    what it does not use (None: no GPU named, or not played).
     """
 
     allocated_bytes: int
@@ -50,6 +57,7 @@ class Need:
     growing_bytes: int | None
     played: bool
     goes_through: bool | None
+    nccl_bytes: int = 0
 
     @property
     def least_bytes(self) -> int:
@@ -59,7 +67,14 @@ class Need:
     @property
     def most_bytes(self) -> int:
         """With as much the run has all that it asks for."""
-        return self.reserved_bytes + CONTEXT[1]
+        return self.reserved_bytes + CONTEXT[1] + self.nccl_bytes
+
+    @property
+    def most_growing_bytes(self) -> int | None:
+        """The same with segments that can grow, where that is known and less."""
+        if self.growing_bytes is None or self.growing_bytes >= self.reserved_bytes:
+            return None
+        return self.most_bytes - self.reserved_bytes + self.growing_bytes
 
     def fits(self, gpu: Gpu) -> Fits:
         """Whether it fits: no more than the name promises, and than the device was seen to have."""
@@ -80,24 +95,37 @@ class Need:
             "reserved_growing_bytes": self.growing_bytes,
             "reserved_by": "replay" if self.played else "published share",
             "context_bytes": list(CONTEXT),
+            "nccl_bytes": [0, self.nccl_bytes],
         }
 
 
-def need(run: Run, allocated_bytes: int) -> Need:
-    """What a run whose peak is known needs free."""
+def need(run: Run, rank: Rank, allocated_bytes: int) -> Need:
+    """What the GPU of a run that needs most needs free, its peak known."""
     if not is_played(run):
-        return _by_share(allocated_bytes)
+        return _by_share(run, allocated_bytes)
     # Most answers play nothing, and start sooner without what it takes.
     from .replay import replay, replay_growing
 
-    reserved_bytes = replay(run).most_reserved
+    reserved_bytes = replay(run, rank).most_reserved
     return Need(
         allocated_bytes=allocated_bytes,
         reserved_bytes=max(reserved_bytes, allocated_bytes),
-        growing_bytes=max(replay_growing(run).most_reserved, allocated_bytes),
+        growing_bytes=max(replay_growing(run, rank).most_reserved, allocated_bytes),
         played=True,
-        goes_through=_goes_through(run, allocated_bytes, reserved_bytes),
+        goes_through=_goes_through(run, rank, allocated_bytes, reserved_bytes),
+        nccl_bytes=nccl(run),
     )
+
+
+def nccl(run: Run) -> int:
+    """The most that NCCL takes of a GPU: a communicator for each way to share the run."""
+    layout, copies = run.layout, run.sharding.replicate
+    degrees = [layout.data // copies, copies, layout.tensor, layout.context, layout.pipeline]
+    if layout.expert > 1:
+        degrees.append(layout.expert)
+    found = sum(COMMUNICATOR[degree > 2] for degree in degrees if degree > 1)
+    exchanged = layout.context > 1 and layout.context_exchange is Exchange.ULYSSES
+    return found + (ALL_TO_ALL if layout.expert > 1 or exchanged else 0)
 
 
 def at_a_glance(run: Run, allocated_bytes: int) -> Fits:
@@ -106,10 +134,10 @@ def at_a_glance(run: Run, allocated_bytes: int) -> Fits:
     Playing a run through the allocator takes longer than a thousand estimates.
     """
     assert run.gpu is not None
-    return _by_share(allocated_bytes).fits(run.gpu)
+    return _by_share(run, allocated_bytes).fits(run.gpu)
 
 
-def _by_share(allocated_bytes: int) -> Need:
+def _by_share(run: Run, allocated_bytes: int) -> Need:
     reserved, allocated = PUBLISHED
     return Need(
         allocated_bytes=allocated_bytes,
@@ -117,17 +145,21 @@ def _by_share(allocated_bytes: int) -> Need:
         growing_bytes=None,
         played=False,
         goes_through=None,
+        nccl_bytes=nccl(run),
     )
 
 
 def is_played(run: Run) -> bool:
     """Whether the run can be played through the allocator, which takes a while."""
+    if run.implementation in BY_STAGES:
+        from .megatron.replay import is_short
+
+        return is_short(run)
     played = (Implementation.HUGGINGFACE, Implementation.TORCHTITAN)
-    one_way = run.layout.tensor == run.layout.pipeline == 1 and not by_deepspeed(run)
-    return run.implementation in played and one_way
+    return run.implementation in played and run.layout.tensor == run.layout.pipeline == 1
 
 
-def _goes_through(run: Run, allocated_bytes: int, reserved_bytes: int) -> bool | None:
+def _goes_through(run: Run, rank: Rank, allocated_bytes: int, reserved_bytes: int) -> bool | None:
     """Whether the allocator finds room on the run's GPU, with the smallest context beside it."""
     if run.gpu is None:
         return None
@@ -138,7 +170,7 @@ def _goes_through(run: Run, allocated_bytes: int, reserved_bytes: int) -> bool |
     from .replay import replay
 
     try:
-        replay(run, room)
+        replay(run, rank, room)
     except OutOfMemoryError:
         return False
     return True

@@ -16,16 +16,15 @@ def omitted(run: Run) -> tuple[str, ...]:
     """The sentences that hold for this run, the largest matters first."""
     if run.implementation is Implementation.PAPER:
         return tuple(_paper(run))
+    if run.implementation is Implementation.NANOTRON:
+        return tuple(_nanotron(run))
     if run.implementation in BY_STAGES:
         return tuple(_megatron(run))
     return tuple(_recorded(run))
 
 
 def _recorded(run: Run) -> Iterator[str]:
-    yield (
-        "The CUDA context, and what the allocator reserves beyond what is allocated: the sizes "
-        "here are torch.cuda.memory_allocated's. What must be free has bounds of its own."
-    )
+    yield _BESIDE
     yield "What kernels take for themselves, such as cuBLAS workspaces and attention's backward."
     if paged := paged_bytes(run):
         yield (
@@ -33,17 +32,34 @@ def _recorded(run: Run) -> Iterator[str]:
             "the CPU's and the GPU's memory, and they are in the GPU's only while there is room."
         )
     if run.layout.gpus > 1:
-        yield "NCCL's buffers, which it takes from the GPU itself: some hundred MB a communicator."
+        yield _NCCL
     yield "Anything beside the model's step: a second model, evaluation, data kept on the GPU."
     if run.model.experts:
         yield "Uneven routing: every expert is taken to get the same number of tokens."
 
 
+_BESIDE = (
+    "The CUDA context, and what the allocator reserves beyond what is allocated: the sizes "
+    "here are torch.cuda.memory_allocated's. What must be free has bounds of its own."
+)
+_NCCL = (
+    "NCCL's buffers, which it takes from the GPU itself, some hundred MB a communicator and "
+    "several GB where GPUs send all to all: in the bounds of what must be free."
+)
+
+
+def _nanotron(run: Run) -> Iterator[str]:
+    yield _BESIDE
+    if run.layout.gpus > 1:
+        yield _NCCL
+    yield "Kernels' own memory: cuBLAS's workspaces (32 MiB or more each) and attention's backward."
+    yield "What nanotron's logs, checkpoints and data loader put on the GPU for a moment."
+
+
 def _megatron(run: Run) -> Iterator[str]:
-    yield (
-        "The CUDA context, NCCL's buffers, and what the allocator reserves beyond what is "
-        "allocated: leave some gigabytes free."
-    )
+    yield _BESIDE
+    if run.layout.gpus > 1:
+        yield _NCCL
     yield "Kernels' own memory: cuBLAS's workspaces (32 MiB or more each) and attention's backward."
     mask = run.sequence * run.sequence * run.micro_batch // run.layout.context
     yield (

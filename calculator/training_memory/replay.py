@@ -13,8 +13,10 @@ from .autograd.memory import ITEM_BYTES, Facts
 from .formula import Formula
 from .frozen import frozen
 from .held import MASTER_COPIES, item_bytes_of
+from .implementations import BY_STAGES
 from .layouts import Layout, Weight, buffers_of, layout_of, trained
 from .optimizers import get, is_hidden_matrix
+from .rank import Rank
 from .recorded import sizes_of
 from .recorded_step import optimizer_id, structure, values
 from .recording import Recording, record
@@ -39,20 +41,30 @@ BUCKET_BYTES = 25 * 2**20
 STREAMS = {"i": 1, "o": 1, "q": 2, "z": 2}
 
 
-def replay(run: Run, capacity: int | None = None) -> Allocator:
+def replay(run: Run, rank: Rank, capacity: int | None = None) -> Allocator:
     """The allocator after the run's first steps, with ``capacity`` bytes of the GPU for it.
 
-    The run is as a library runs it, and this one of its GPUs. What attention's kernels hold inside
-    themselves and cuBLAS's workspaces are played as well.
+    The run is as a library runs it, and ``rank`` one of its GPUs. What attention's kernels hold
+    inside themselves and cuBLAS's workspaces are played as well.
 
     Raises :class:`.allocator.OutOfMemoryError`.
     """
-    return _Player(run, Allocator(capacity)).played()
+    return _played(run, rank, Allocator(capacity))
 
 
-def replay_growing(run: Run) -> Allocator:
+def replay_growing(run: Run, rank: Rank) -> Allocator:
     """The same with segments that grow."""
-    return _Player(run, GrowingAllocator()).played()
+    return _played(run, rank, GrowingAllocator())
+
+
+def _played(run: Run, rank: Rank, allocator: Allocator) -> Allocator:
+    if run.implementation not in BY_STAGES:
+        return _Player(run, allocator).played()
+    from .megatron.replay import played
+
+    for size in WORKSPACES:
+        allocator.allocate(size)
+    return played(run, rank, allocator, steps=STEPS)
 
 
 class _Player:

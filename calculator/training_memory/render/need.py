@@ -12,9 +12,9 @@ _GROWING = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 
 def helps(need: Need, *, binary: bool) -> str:
     """What helps a run that is tight, and by how much; nothing where that is not known."""
-    if need.growing_bytes is None or need.growing_bytes >= need.reserved_bytes:
+    if need.most_growing_bytes is None:
         return ""
-    most = show_bytes(need.growing_bytes + CONTEXT[1], binary=binary)
+    most = show_bytes(need.most_growing_bytes, binary=binary)
     return f"{_GROWING} brings the most down to {most}."
 
 
@@ -34,8 +34,9 @@ def made_of(need: Need, *, binary: bool) -> str:
         if need.played
         else "the largest share published beside an allocated figure"
     )
+    nccl = f", NCCL (up to {show_bytes(need.nccl_bytes, binary=binary)})" if need.nccl_bytes else ""
     return (
-        f"The peak, the CUDA context ({low} to {high}) and what PyTorch's allocator reserves "
+        f"The peak, the CUDA context ({low} to {high}){nccl} and what PyTorch's allocator reserves "
         f"beyond it (up to {beyond}, {how})."
     )
 

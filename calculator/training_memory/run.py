@@ -20,7 +20,7 @@ from .model import SHAPE_FIELDS, Model
 from .reading import Reading, a_choice, a_count, a_name, one_of, remembered
 from .recipe import Recipe
 from .records import dataclass, field, fields
-from .sharding import Sharding
+from .sharding import Sharding, Way
 from .structure import family_of
 from .switches import Compile, Offload, Switches
 from .tuning import Tuning
@@ -146,12 +146,13 @@ def _read(request: Mapping[str, object]) -> Run:
     recompute = reading.field("recompute", a_choice(Recompute), Recompute.NONE)
     a_way = a_choice(Implementation)
     implementation = reading.field("implementation", a_way, Implementation.PAPER)
-    the_recipe = reading.field("recipe", lambda _, value: recipe.get(value), recipe.MIXED_ADAM)
-    if implementation in BY_STAGES and "recipe" not in request:
-        the_recipe = recipe.MIXED_ADAM_FP32_GRAD
     the_switches = remembered(switches.read, switches.USUAL, reading, implementation)
-    the_tuning = remembered(tuning.read, tuning.USUAL, reading, the_recipe)
     the_sharding = remembered(sharding.read, sharding.USUAL, reading, implementation, the_layout)
+    the_recipe = reading.field("recipe", lambda _, value: recipe.get(value), recipe.MIXED_ADAM)
+    if "recipe" not in request:
+        adapts = reading.value("adapter") != tuning.USUAL["adapter"]
+        the_recipe = _usual_recipe(implementation, the_sharding, adapts)
+    the_tuning = remembered(tuning.read, tuning.USUAL, reading, the_recipe)
     gpu = reading.field("gpu", _gpu, None)
     if model is None or reading.errors:
         raise InputErrors(reading.errors)
@@ -174,6 +175,17 @@ def _read(request: Mapping[str, object]) -> Run:
     if reading.errors:
         raise InputErrors(reading.errors)
     return run
+
+
+def _usual_recipe(implementation: Implementation, sharding: Sharding, adapts: bool) -> Recipe:
+    """The recipe where none is named: the textbook's, or the way's own that has no such copies."""
+    if implementation in BY_STAGES:
+        return recipe.MIXED_ADAM_FP32_GRAD
+    if implementation is Implementation.PAPER:
+        return recipe.MIXED_ADAM
+    if adapts or sharding.sharding is Way.FSDP2:
+        return recipe.AUTOCAST_ADAM
+    return recipe.MIXED_ADAM
 
 
 def _unknown(request: Mapping[str, object]) -> Iterator[InputError]:

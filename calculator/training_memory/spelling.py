@@ -125,6 +125,9 @@ def _huggingface_switches(changed: set[str], run: Run) -> _Lines:
             yield "use_liger_kernel=False,"
     if changed & {"mlp", "norm_kernel"} and "loss" not in changed:
         yield "use_liger_kernel=True,"
+    if "compile" in changed:
+        compiled = switches.compile is not Compile.NONE
+        yield f"torch_compile={compiled},{'  # all of the model in one' if compiled else ''}"
     if "adapter" in changed:
         yield from _huggingface_adapter(run)
     if "hold_logits" in changed:
@@ -190,6 +193,8 @@ def _deepspeed(changed: set[str], run: Run) -> _Lines:
         yield _Lacks("adapters: they are the model's, by Hugging Face's peft")
     if "recompute" in changed:
         yield _Lacks("recomputation: it is the model's own, model.gradient_checkpointing_enable()")
+    if "compile" in changed:
+        yield _Lacks("torch.compile: in code, engine.compile()")
     if changed & _BATCH:
         yield f'"train_micro_batch_size_per_gpu": {run.micro_batch},'
         yield f'"gradient_accumulation_steps": {run.micro_batches},'
@@ -317,6 +322,8 @@ def _megatron(changed: set[str], run: Run) -> _Lines:
         yield _Lacks("adapters: they are the model's, by Hugging Face's peft")
     if "recompute" in changed:
         yield from _megatron_recompute(run.recompute)
+    if "compile" in changed:
+        yield _Lacks("torch.compile for layers: its kernels are fused by hand")
     if changed & _BATCH:
         yield f"--micro-batch-size {run.micro_batch}"
         yield f"--global-batch-size {global_batch(run)}"

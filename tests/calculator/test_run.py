@@ -166,6 +166,24 @@ def test_an_empty_request_is_the_chapters_example():
     assert run.to_json() == dict(DEFAULTS)
 
 
+@pytest.mark.parametrize(
+    ("way", "recipe"),
+    [
+        ({}, "mixed-adam"),
+        ({"implementation": "huggingface", "data": 8}, "mixed-adam"),
+        ({"implementation": "huggingface", "data": 8, "zero": 3}, "autocast-adam"),
+        ({"implementation": "huggingface", "adapter": "lora"}, "autocast-adam"),
+        ({"implementation": "torchtitan", "data": 8}, "autocast-adam"),
+        ({"implementation": "megatron", "data": 8}, "mixed-adam-fp32-grad"),
+        ({"implementation": "torchtitan", "data": 8, "recipe": "bf16-adam"}, "bf16-adam"),
+    ],
+)
+def test_a_recipe_that_is_not_named_is_one_that_the_way_has(way, recipe):
+    run = Run.from_json({"model": "llama-2-7b", **way})
+    assert run.recipe.id == recipe
+    assert Run.from_json(run.to_json()) == run
+
+
 def test_text_as_people_write_it_is_taken():
     run = Run.from_json({"sequence": "4k", "micro_batch": "1,024", "zero": "3", "tensor": "8"})
     assert (run.sequence, run.micro_batch, run.layout.zero, run.layout.tensor) == (4096, 1024, 3, 8)

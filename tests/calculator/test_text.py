@@ -13,6 +13,7 @@ from training_memory import Run, estimate
 from training_memory.ascent import ascent
 from training_memory.blocks import paper
 from training_memory.categories import CATEGORIES
+from training_memory.render.answer import layout_words
 from training_memory.render.explain import explain
 from training_memory.render.table import columns, fitting, wrapped
 from training_memory.render.terminal import GLYPHS, LETTERS, Terminal
@@ -306,6 +307,24 @@ def test_a_stage_of_several_parts_tells_its_micro_batches_together():
         "backward, layers 84 to 78 of micro-batches 1 to 6, in turn"
     )
     assert both in labels
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ({"zero": 1}, "8 data-parallel with ZeRO-1"),
+        ({"implementation": "megatron"}, "8 data-parallel with DDP"),
+        ({"implementation": "megatron", "zero": 1}, "with the distributed optimizer"),
+        ({"implementation": "nanotron", "zero": 1}, "8 data-parallel with ZeRO-1"),
+        ({"implementation": "torchtitan"}, "8 data-parallel with FSDP2"),
+        (
+            {"implementation": "huggingface", "sharding": "deepspeed", "zero": 2},
+            "8 data-parallel with DeepSpeed's ZeRO-2",
+        ),
+    ],
+)
+def test_a_split_names_how_replicas_share_the_states(way, said):
+    assert said in layout_words(Run.from_json({"model": "llama-2-7b", "data": 8, **way}))
 
 
 # --- columns and paragraphs ------------------------------------------------------------------

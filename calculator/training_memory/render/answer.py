@@ -61,11 +61,7 @@ def layout_words(run: Run) -> str:
     layout = run.layout
     parts = []
     if layout.data > 1:
-        way = f"ZeRO-{layout.zero}" if layout.zero else ""
-        if run.implementation is not Implementation.PAPER:
-            way = WAYS[run.sharding.sharding]
-            if run.sharding.replicate > 1:
-                way += f" in {run.sharding.replicate:,} sharded copies"
+        way = _replicas_share(run)
         parts.append(f"{layout.data:,} data-parallel{' with ' + way if way else ''}")
     if layout.tensor > 1:
         sequence = " with sequence parallelism" if layout.sequence_parallel else ""
@@ -81,6 +77,21 @@ def layout_words(run: Run) -> str:
     if layout.expert > 1 and layout.routing is Routing.WORST:
         parts.append("all tokens routed to this one")
     return f"{layout.gpus:,} GPUs: {', '.join(parts)}" if parts else "one GPU"
+
+
+def _replicas_share(run: Run) -> str:
+    """How replicas share the states: "ZeRO-2", "FSDP2"; nothing where they share none."""
+    zero = f"ZeRO-{run.layout.zero}" if run.layout.zero else ""
+    if run.implementation is Implementation.MEGATRON and zero:
+        return "the distributed optimizer"
+    if run.implementation in (Implementation.PAPER, Implementation.NANOTRON):
+        return zero
+    way = WAYS[run.sharding.sharding]
+    if run.sharding.sharding is Way.DEEPSPEED and zero:
+        return f"{way}'s {zero}"
+    if run.sharding.replicate > 1:
+        way += f" in {run.sharding.replicate:,} sharded copies"
+    return way
 
 
 def _sequences(run: Run) -> str:

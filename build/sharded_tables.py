@@ -1,13 +1,16 @@
 """How near the calculator comes to PyTorch on several GPUs, by framework and parallelism.
 
 The traces are data (docs/data/traces/sharded-*.csv and zero-steps.csv, made by scripts/measure);
-the predictions are asked of the calculator whenever the tables are made.
+the predictions are asked of the calculator whenever the tables are made. Fine-tuned models, and
+what makes room, have a file of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
+import tuning_tables
 from compared import END, Compared, Row, at, by_error, end, error, exact, request_of, rows_of
 from table import Cell, Column, Table
 from training_memory.deepspeed.step import step_on
@@ -26,6 +29,10 @@ def run_of(row: Row) -> Run:
         return _of_deepspeed(row)
     request = {
         **request_of(row),
+        **tuning_tables.adapters_of(row),
+        "loss": row["loss"],
+        "optimizer_in_backward": row.get("in_backward", "no"),
+        "offload": row.get("offload", "none"),
         "data": int(row["data"]) * int(row["replicas"]),
         "tensor": row["tensor"],
         "sequence_parallel": row["sequence_parallel"] == "yes",
@@ -67,16 +74,20 @@ def compared() -> tuple[Compared, ...]:
     """Every traced step that a run can ask for: of the first step there is no run."""
     return (
         *(
-            Compared(
-                row=row,
-                predicted=estimate(run_of(row)).worst.peak_bytes,
-                traced=int(row["peak_bytes"]),
-            )
-            for row in rows_of("sharded-steps.csv")
-            if row["turn"] != "1"
+            Compared(row=row, predicted=estimate(run_of(row)).worst.peak_bytes, traced=traced)
+            for row, traced in _traced()
         ),
         *map(_under_deepspeed, rows_of("zero-steps.csv")),
     )
+
+
+def _traced() -> Iterator[tuple[Row, int]]:
+    """The steps, and what each takes at its highest."""
+    for row in rows_of("sharded-steps.csv"):
+        if row["turn"] != "1":
+            yield row, int(row["peak_bytes"])
+    for row in rows_of("sharded-tuning.csv"):
+        yield row, tuning_tables.highest(row)
 
 
 def way(row: Row) -> str:
@@ -89,6 +100,8 @@ def way(row: Row) -> str:
     if row["tensor"] != "1":
         sequence = " and sequence" if row["sequence_parallel"] == "yes" else ""
         parts.append(f"tensor{sequence} parallel")
+    if adapter := tuning_tables.ADAPTERS.get(row.get("adapter", "")):
+        parts[0] = f"{parts[0]}, {adapter}"
     return " with ".join(parts)
 
 
@@ -174,6 +187,25 @@ def _told(row: Row) -> str:
             )
             if told
         ]
+    found += [
+        text
+        for text, told in (
+            ("optimizer in backward", row.get("in_backward") == "yes"),
+            ("layers' inputs on the CPU", row.get("offload") == "checkpoints"),
+            ("all that is saved on the CPU", row.get("offload") == "saved"),
+            (f"{row['loss']} loss", row["loss"] != "full"),
+        )
+        if told
+    ]
+    if row.get("adapter", "none") != "none":
+        every = row["adapter_targets"] == "all-linear"
+        found.append(f"rank {row['adapter_rank']}" + (", all products" if every else ""))
+        if row["adapter_dtype"] == "bf16":
+            found.append("adapters in bf16")
+        if row["frozen_dtype"] == "fp32":
+            found.append("frozen in fp32")
+        if row["adapter"] == "qlora" and row["quant_storage"] == "uint8":
+            found.append("4-bit weights in bytes")
     if row["bucket_views"] == "yes":
         found.append("gradients in buckets")
     if row["micro_batches"] != "1":

@@ -15,7 +15,7 @@ SEQUENCE = 4096
 GPUS = ("80gb", "h200-141gb")
 
 _FULL: dict[str, object] = {"recipe": "mixed-adam"}
-#: LoRA and QLoRA on one GPU: replicas with adapters each hold the whole model.
+#: LoRA and QLoRA, shared out by FSDP2 where one GPU is not enough.
 _ADAPTERS: dict[str, dict[str, object]] = {
     name: {"implementation": "huggingface", "adapter": name, "recipe": "autocast-adam"}
     for name in ("lora", "qlora")
@@ -44,7 +44,7 @@ def _row(model: Model) -> tuple[Cell, ...]:
     return (
         Cell(model.id, model.name),
         Cell(model.parameters.total, f"{model.parameters.total:,}"),
-        *(_full(model, gpu) for gpu in GPUS),
+        *(_fewest(_run(model, gpu, _FULL)) for gpu in GPUS),
         *(_adapted(model, gpu, how) for how in _ADAPTERS.values() for gpu in GPUS),
     )
 
@@ -54,15 +54,13 @@ def _run(model: Model, gpu: str, how: dict[str, object]) -> Run:
     return Run.from_json({"model": model.id, "sequence": sequence, "gpu": gpu, **how})
 
 
-def _full(model: Model, gpu: str) -> Cell:
-    found = fewest_gpus(_run(model, gpu, _FULL))
+def _fewest(run: Run) -> Cell:
+    found = fewest_gpus(run)
     return Cell("", "none") if found is None else Cell(found, f"{found:,}")
 
 
 def _adapted(model: Model, gpu: str, how: dict[str, object]) -> Cell:
     try:
-        run = _run(model, gpu, how)
+        return _fewest(_run(model, gpu, how))
     except InputErrors:
         return Cell("", "–")
-    found = fewest_gpus(run, batch=1)
-    return Cell("", "more than 1") if found is None else Cell(found)

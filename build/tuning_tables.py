@@ -14,7 +14,7 @@ from training_memory.estimate import estimate
 from training_memory.run import Run
 
 _PHASES = ("forward", "backward", "clip", "step")
-_ADAPTERS = {"lora": "LoRA", "qlora": "QLoRA"}
+ADAPTERS = {"lora": "LoRA", "qlora": "QLoRA"}
 _OF_ADAPTERS = (
     "adapter",
     "adapter_rank",
@@ -33,10 +33,24 @@ def run_of(row: Row) -> Run:
         "hold_logits": row["hold_logits"],
         "optimizer_in_backward": row["in_backward"],
         "offload": row["offload"],
+        **adapters_of(row),
     }
-    if row["adapter"] != "none":
-        request |= {name: row[name] for name in _OF_ADAPTERS}
     return Run.from_json(request)
+
+
+def adapters_of(row: Row) -> dict[str, str]:
+    """What a row says of adapters, where there are any, as a run does."""
+    if row.get("adapter", "none") == "none":
+        return {}
+    stored = {}
+    if row["adapter"] == "qlora" and "quant_storage" in row:
+        stored["quant_storage"] = row["quant_storage"]
+    return {**{name: row[name] for name in _OF_ADAPTERS}, **stored}
+
+
+def highest(row: Row) -> int:
+    """The highest of a step's phases."""
+    return max(int(row[f"{phase}_peak_bytes"] or 0) for phase in _PHASES)
 
 
 @cache
@@ -46,7 +60,7 @@ def compared() -> tuple[Compared, ...]:
         Compared(
             row=row,
             predicted=estimate(run_of(row)).worst.peak_bytes,
-            traced=max(int(row[f"{phase}_peak_bytes"] or 0) for phase in _PHASES),
+            traced=highest(row),
         )
         for row in rows_of("tuning-steps.csv")
     )
@@ -55,7 +69,7 @@ def compared() -> tuple[Compared, ...]:
 def kind(row: Row) -> str:
     """What a step shows, in a few words."""
     if row["adapter"] != "none":
-        adapter = _ADAPTERS[row["adapter"]]
+        adapter = ADAPTERS[row["adapter"]]
         return f"{adapter}, layers' inputs on the CPU" if row["offload"] != "none" else adapter
     if row["in_backward"] == "yes":
         return "optimizer in backward"

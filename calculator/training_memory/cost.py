@@ -33,6 +33,7 @@ from . import gpus
 from .blocks.ledger import Recompute
 from .categories import Category
 from .copies import copied_bytes, least_copied_bytes
+from .gathering import gathered_bytes
 from .gpus import Rates
 from .implementations import Implementation
 from .layouts import layout_of, trained
@@ -42,6 +43,7 @@ from .rank import Rank, ranks
 from .records import dataclass
 from .run import Run
 from .sharding import ReduceDtype
+from .shares import share_of
 from .switches import Loss
 
 #: The share of the data sheet's rate that matrix products reach at best: 794.5 of an H100's 989 ·
@@ -281,6 +283,10 @@ def _between_replicas(run: Run, rank: Rank) -> _Traffic:
     weights = rank.parameters * weights_item * (replicas - 1) // replicas
     if zero == 3:
         gathers = 2 if run.sharding.reshard_after_forward else 1
+        if not run.tuning.trains_all:
+            # Frozen weights may be in 4 bits.
+            whole = gathered_bytes(run.model, str(run.implementation), share_of(run), run.tuning)
+            weights = whole * (replicas - 1) // replicas
         return _Traffic(each=gathers * weights + gradients + keys)
     if zero == 2:
         return _Traffic(each=gradients + keys, after=weights)

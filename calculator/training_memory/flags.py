@@ -22,7 +22,7 @@ from .render.table import wrapped
 from .run import DEFAULTS
 from .sharding import FsdpUnits, Prefetch, ReduceDtype, Way
 from .switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
-from .tuning import Adapter, Dtype, Targets
+from .tuning import Adapter, Dtype, QuantStorage, Targets
 
 _LEAST_WIDTH = 60
 #: Flags that one command has and people try with others.
@@ -56,6 +56,10 @@ RUN_HELP = {
     "adapter_dtype": ("NAME", f"dtype of the adapters: {', '.join(Dtype)}"),
     "adapter_dropout": ("", "something is dropped of what goes into the adapters"),
     "frozen_dtype": ("NAME", "dtype of what is frozen, with qlora of what is not in 4 bits"),
+    "quant_storage": (
+        "NAME",
+        f"qlora: what 4-bit codes lie in; FSDP shares no uint8: {', '.join(QuantStorage)}",
+    ),
     "data": ("N", "replicas of the model: data parallelism"),
     "zero": (
         "STAGE",

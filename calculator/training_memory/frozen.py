@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 from .autograd.memory import ITEM_BYTES
 from .layouts import Layout, Weight, bytes_of, rounded
-from .tuning import LINEAR, Adapter, Tuning
+from .splitting import WHOLE, Share, shard_of, sharded
+from .tuning import LINEAR, Adapter, QuantStorage, Tuning
 
 _BLOCK, _BLOCK_OF_SCALES = 64, 256
 #: Each tensor's own tables, in fp32: what its 16 codes and its scales' 256 codes stand for, and
@@ -18,14 +19,19 @@ _BLOCK, _BLOCK_OF_SCALES = 64, 256
 _TABLES = (16, 256, 1)
 
 
-def frozen(layout: Layout, tuning: Tuning) -> Iterator[tuple[str, int, str]]:
-    """(name, bytes, why) of each kind of what is frozen."""
+def frozen(layout: Layout, tuning: Tuning, share: Share = WHOLE) -> Iterator[tuple[str, int, str]]:
+    """(name, bytes, why) of each kind of what is frozen, of which a GPU holds a share.
+
+    FSDP2 shares parameters: 4-bit weights where their storage is of floating-point numbers, and no
+    scales, which are none.
+    """
     item_bytes = ITEM_BYTES[tuning.frozen_dtype]
     if tuning.adapter is not Adapter.QLORA:
-        yield "frozen weights", bytes_of(layout, item_bytes), READ
+        yield "frozen weights", bytes_of(sharded(layout, share.shards), item_bytes), READ
         return
-    packed = [weight for weight in layout.layer if weight.name in LINEAR]
-    yield "frozen weights in 4 bits", _all(layout, packed, _codes), READ
+    packed = [weight for weight in layout.layer if is_packed(weight, tuning)]
+    shared = share.shards if tuning.quant_storage is QuantStorage.BF16 else 1
+    yield "frozen weights in 4 bits", _all(layout, packed, _codes_of(shared)), READ
     yield "scales of the weights in 4 bits", _all(layout, packed, _scales), SCALED
     rest = Layout(
         first=layout.first,
@@ -33,10 +39,24 @@ def frozen(layout: Layout, tuning: Tuning) -> Iterator[tuple[str, int, str]]:
         last=layout.last,
         layers=layout.layers,
     )
-    # Linear4bit turns its bias into the dtype that it computes in.
+    rest = sharded(rest, share.shards)
+    # Linear4bit turns its bias into the dtype that it computes in; what FSDP2 gathers goes again.
+    bias_bytes = item_bytes if share.shards > 1 else 2
     biases = [weight for weight in layout.layer if _by_packed(weight) and weight not in packed]
-    more = layout.layers * sum(rounded(2 * weight.numel) for weight in biases)
+    more = layout.layers * sum(
+        rounded(bias_bytes * shard_of(weight, share.shards).numel) for weight in biases
+    )
     yield f"frozen weights in {8 * item_bytes} bits", bytes_of(rest, item_bytes) + more, READ
+
+
+def is_packed(weight: Weight, tuning: Tuning) -> bool:
+    """Whether a frozen weight is in 4 bits."""
+    return tuning.adapter is Adapter.QLORA and weight.name in LINEAR
+
+
+def in_storage(weight: Weight) -> Weight:
+    """A weight in 4 bits as a column of 16-bit numbers of 4 codes each."""
+    return Weight(name=weight.name, shape=(-(-weight.numel // 4), 1))
 
 
 def _by_packed(weight: Weight) -> bool:
@@ -48,8 +68,10 @@ def _all(layout: Layout, packed: list[Weight], size: Callable[[Weight], int]) ->
     return layout.layers * sum(size(weight) for weight in packed)
 
 
-def _codes(weight: Weight) -> int:
-    return rounded(-(-weight.numel // 2))
+def _codes_of(shards: int) -> Callable[[Weight], int]:
+    if shards == 1:
+        return lambda weight: rounded(-(-weight.numel // 2))
+    return lambda weight: rounded(2 * shard_of(in_storage(weight), shards).numel)
 
 
 def _scales(weight: Weight) -> int:

@@ -62,7 +62,10 @@ def held(
     else:
         weight_bytes = ITEM_BYTES[tuning.adapter_dtype]
         rows = [
-            *((name, Category.WEIGHTS, size, why) for name, size, why in frozen(whole, tuning)),
+            *(
+                (name, Category.WEIGHTS, size, why)
+                for name, size, why in frozen(whole, tuning, share)
+            ),
             ("adapters", Category.WEIGHTS, bytes_of(layout, weight_bytes), ADAPTERS),
         ]
     if precision in MASTER_COPIES:

@@ -108,13 +108,13 @@ def trained(layout: Layout, tuning: Tuning) -> Layout:
         one
         for weight in layout.layer
         if targeted(weight.name, tuning.adapter_targets)
-        for one in _adapter(weight, tuning.adapter_rank, transposed=layout.transposed)
+        for one in adapter_of(weight, tuning.adapter_rank, transposed=layout.transposed)
     )
     return Layout(first=(), layer=tuple(adapters), last=(), layers=layout.layers)
 
 
-def _adapter(weight: Weight, rank: int, *, transposed: bool) -> tuple[Weight, Weight]:
-    """PEFT's lora_A and lora_B."""
+def adapter_of(weight: Weight, rank: int, *, transposed: bool) -> tuple[Weight, Weight]:
+    """PEFT's lora_A and lora_B beside a weight."""
     into, out = weight.shape if transposed else reversed(weight.shape)
     return (
         Weight(name=f"{weight.name}'s adapter, down", shape=(rank, into)),

@@ -76,6 +76,37 @@ _ALL = (
         },
     ),
     Preset(
+        id="lora-70b",
+        name="LoRA of a 70B on 8 × 80 GB",
+        run={
+            "model": "llama-3.1-70b",
+            "sequence": 8192,
+            "recipe": "autocast-adam",
+            "recompute": "full",
+            "implementation": "huggingface",
+            "adapter": "lora",
+            "data": 8,
+            "zero": 3,
+            "gpu": "h100-80gb",
+        },
+    ),
+    # Answer.AI, "You can now train a 70b language model at home", 2024: FSDP and QLoRA.
+    Preset(
+        id="qlora-70b",
+        name="QLoRA of a 70B on 2 × 24 GB",
+        run={
+            "model": "llama-2-70b",
+            "sequence": 512,
+            "recipe": "autocast-adam",
+            "recompute": "full",
+            "implementation": "huggingface",
+            "adapter": "qlora",
+            "data": 2,
+            "zero": 3,
+            "gpu": "rtx-4090-24gb",
+        },
+    ),
+    Preset(
         id="decoder",
         name="The tiny Decoder",
         run={"model": "decoder", "sequence": 8, "micro_batch": 16},

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from .categories import CATEGORIES, Category
 from .events import Counter, Event, Group, Node, Phase, Repeat
+from .gathering import unit_values
 from .held import Held, before_step, held
 from .layouts import layout_of, trained
 from .optimizers import get
@@ -18,7 +19,6 @@ from .recording import recording_of
 from .run import Run
 from .sharding import Way
 from .shares import share_of, splitting_of
-from .splitting import unit_values
 from .stepping import step
 from .structure import Structure, chunk_sizes, structure_of, values_of
 from .switches import Optimizer
@@ -63,7 +63,9 @@ def values(run: Run) -> Mapping[str, int]:
     )
     split = splitting_of(run)
     if split.way == "fsdp2":
-        found |= unit_values(run.model, str(run.implementation), split.wrap, share_of(run))
+        found |= unit_values(
+            run.model, str(run.implementation), split.wrap, share_of(run), run.tuning
+        )
     return found
 
 

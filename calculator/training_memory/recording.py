@@ -153,9 +153,10 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Te
     if not structure.held_logits:
         del logits
     tape.mark("backward", "loss")
-    # Gradients that live in DDP's or DeepSpeed's buckets are copied there as they arrive.
-    drops = structure.drops_gradients or structure.split.views
-    keeps = not drops and structure.split.way != "deepspeed"
+    # Gradients that live in DDP's or DeepSpeed's buckets are copied there as they arrive; FSDP2
+    # reduces them first.
+    way, drops = structure.split.way, structure.drops_gradients or structure.split.views
+    keeps = way == "fsdp2" or not (drops or way == "deepspeed")
     BackwardPass(tape, keeps=keeps).run(loss)
     return logits if structure.held_logits else None
 

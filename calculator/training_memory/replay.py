@@ -101,7 +101,7 @@ class _Player:
         item_bytes = 4 if computes_in(self.precision) == "fp32" else 2
         if not tuning.trains_all:
             item_bytes = ITEM_BYTES[tuning.adapter_dtype]
-            self._keep(*(size for _, size, _ in frozen(self.whole, tuning)))
+            self._keep(*(size for _, size, _ in frozen(self.whole, tuning, self.share)))
         self._keep(*(one.numel * item_bytes for one in _weights(self.layout)))
         self._keep(*(size for _, size in buffers_of(self.run.model, str(self.run.implementation))))
         for copied in (

@@ -15,7 +15,7 @@ from .layout import Layout
 from .reading import Reading, a_choice, a_count, a_flag
 from .recipe import Recipe
 from .records import dataclass
-from .switches import Loss, Optimizer, Switches
+from .switches import Switches
 from .tuning import Tuning
 from .units import parse_count
 
@@ -183,17 +183,16 @@ def refused(
     if layout.data == 1:
         return
     if sharding.sharding is Way.DDP:
-        yield from _of_ddp(layout, recipe)
+        yield from _of_ddp(layout, recipe, switches)
     elif sharding.sharding is Way.DEEPSPEED:
         return
     else:
-        yield from _of_fsdp2(sharding, layout, recipe, switches)
-        if not tuning.trains_all:
-            allowed = "under FSDP2 whole models are trained so far; use none, or sharding ddp"
-            yield InputError("adapter", str(tuning.adapter), allowed)
+        from .fsdp2 import refused as refused_by_fsdp2
+
+        yield from refused_by_fsdp2(sharding, layout, recipe, switches, tuning, implementation)
 
 
-def _of_ddp(layout: Layout, recipe: Recipe) -> Iterator[InputError]:
+def _of_ddp(layout: Layout, recipe: Recipe, switches: Switches) -> Iterator[InputError]:
     if layout.zero:
         allowed = "DDP shares nothing out: use 0, or 3 with sharding fsdp2"
         yield InputError("zero", layout.zero, allowed)
@@ -203,28 +202,9 @@ def _of_ddp(layout: Layout, recipe: Recipe) -> Iterator[InputError]:
             "the recipe to mixed-adam or autocast-adam"
         )
         yield InputError("sharding", str(Way.DDP), allowed)
-
-
-def _of_fsdp2(
-    sharding: Sharding, layout: Layout, recipe: Recipe, switches: Switches
-) -> Iterator[InputError]:
-    if layout.zero in (1, 2):
-        allowed = "FSDP2 shares weights as well, which is stage 3; use 3"
-        yield InputError("zero", layout.zero, allowed)
-    if layout.data % sharding.replicate or sharding.replicate == layout.data:
+    if switches.optimizer_in_backward:
         allowed = (
-            f"the {layout.data:,} data-parallel GPUs are divided into so many groups of 2 or more, "
-            f"so use a smaller divisor of {layout.data:,}"
+            "DDP sums a bucket of gradients once all of them are there, after a weight that is "
+            "updated as its own arrives; set sharding to fsdp2"
         )
-        yield InputError("replicate", sharding.replicate, allowed)
-    if recipe.precision.startswith("master"):
-        allowed = (
-            "FSDP2 keeps no second copy: its shards are in fp32 and are gathered in 16 bits; set "
-            "the recipe to autocast-adam, which is that here, or to fp32-adam or bf16-adam"
-        )
-        yield InputError("sharding", str(Way.FSDP2), allowed)
-    if switches.loss is not Loss.FULL:
-        yield InputError("loss", str(switches.loss), "under FSDP2 the full loss is followed so far")
-    if switches.optimizer not in (Optimizer.ADAMW, Optimizer.SGD_MOMENTUM):
-        allowed = "under FSDP2 adamw and sgd-momentum are followed so far"
-        yield InputError("optimizer", str(switches.optimizer), allowed)
+        yield InputError("optimizer_in_backward", "true", allowed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .held import item_bytes_of
 from .implementations import Implementation
 from .run import Run
 from .sharding import FsdpUnits, Prefetch, ReduceDtype, Way
@@ -23,14 +24,27 @@ def splitting_of(run: Run) -> Splitting:
         way=str(of.sharding),
         tensor=tensor,
         sequence=sequence,
-        wrap="ends" if of.fsdp_units is FsdpUnits.ENDS else "layers",
+        wrap=_wrap(run),
         reshards=of.reshard_after_forward,
         explicit=of.prefetch is Prefetch.EXPLICIT,
-        casts=share.compute != share.keep,
+        casts=share.policy,
         recasts=share.reduce != share.keep,
+        widens=share.reduce != share.compute,
         replicated=of.replicate > 1,
         waits=_kinds(run),
     )
+
+
+def _wrap(run: Run) -> str:
+    """What is a unit by itself.
+
+    accelerate (utils/fsdp_utils.py, _find_final_norm) looks for the last norm in the model's
+    "model"; PEFT's has all of the model there, norm and layers in a "model" of that.
+    """
+    if run.sharding.fsdp_units is FsdpUnits.LAYERS:
+        return "layers"
+    hidden = not run.tuning.trains_all and run.model.family != "gpt"
+    return "head" if hidden else "ends"
 
 
 def _kinds(run: Run) -> int:
@@ -48,18 +62,19 @@ def share_of(run: Run) -> Share:
     of, precision = run.sharding, run.recipe.precision
     if run.layout.data == 1:
         return Share(tensor=run.layout.tensor, sequence=run.layout.sequence_parallel)
-    keep = 4 if precision in ("fp32", "autocast") else 2
+    keep = item_bytes_of(precision, run.tuning)
     if of.sharding is Way.DDP:
         return Share(buckets=True)
     if of.sharding is Way.DEEPSPEED:
         return Share(shards=run.layout.data)
-    compute = 2 if precision == "autocast" else keep
+    policy = precision == "autocast"
     # Without a policy of mixed precision gradients are reduced as they come.
-    low = precision == "autocast" and of.reduce_dtype is ReduceDtype.BF16
+    reduce = (2 if of.reduce_dtype is ReduceDtype.BF16 else 4) if policy else keep
     return Share(
         shards=run.layout.data // of.replicate,
         tensor=run.layout.tensor,
-        compute=compute,
+        compute=2 if policy else keep,
         keep=keep,
-        reduce=2 if low else keep,
+        reduce=reduce,
+        policy=policy,
     )

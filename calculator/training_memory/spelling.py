@@ -16,7 +16,7 @@ from .records import dataclass
 from .run import Run
 from .sharding import Way
 from .switches import Attention, Compile, Loss, Offload, Optimizer, OptimizerKernel
-from .tuning import Adapter
+from .tuning import Adapter, QuantStorage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ def _huggingface_switches(changed: set[str], run: Run) -> _Lines:
     if "compile" in changed:
         compiled = switches.compile is not Compile.NONE
         yield f"torch_compile={compiled},{'  # all of the model in one' if compiled else ''}"
-    if "adapter" in changed:
+    if changed & {"adapter", "quant_storage"}:
         yield from _huggingface_adapter(run)
     if "hold_logits" in changed:
         yield "del outputs  # in your training loop, once the loss is there"
@@ -143,9 +143,11 @@ def _huggingface_adapter(run: Run) -> _Lines:
     targets = '"all-linear"' if tuning.adapter_targets == "all-linear" else '["q_proj", "v_proj"]'
     yield f"LoraConfig(r={tuning.adapter_rank}, target_modules={targets})  # of peft"
     if tuning.adapter is Adapter.QLORA:
+        shared = run.layout.zero == 3 and tuning.quant_storage is QuantStorage.BF16
+        stored = ", bnb_4bit_quant_storage=torch.bfloat16" if shared else ""
         yield (
             'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", '
-            "bnb_4bit_use_double_quant=True)  # of from_pretrained"
+            f"bnb_4bit_use_double_quant=True{stored})  # of from_pretrained"
         )
 
 

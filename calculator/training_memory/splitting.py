@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
 
-from .layouts import Layout, Weight, layout_of, rounded
-from .model import Model
+from .layouts import Layout, Weight, rounded
 from .records import dataclass
 
 #: The units that FSDP2 gathers: each layer, the embedding, the last norm and the head, and the
@@ -28,10 +26,12 @@ class Splitting:
     """What decides the order of events where several GPUs share a step; part of a structure.
 
     ``way`` is "fsdp2", "ddp" or "" for neither. FSDP2: ``wrap`` says which modules are units by
-    themselves, "layers" or "ends" too; ``reshards`` whether a unit's weights are freed between its
-    forward and backward pass; ``explicit`` whether each layer gathers the next one itself;
+    themselves, "layers" or "ends" too, or "head" where of the ends the last norm is not;
+    ``reshards`` whether a unit's weights are freed between its forward and backward pass;
+    ``explicit`` whether each layer gathers the next one itself;
     ``casts`` whether it computes in another dtype than it keeps, ``recasts`` whether gradients are
-    reduced in another dtype than they are kept; ``replicated`` whether each shard is on several
+    reduced in another dtype than they are kept, ``widens`` in another than they are made in;
+    ``replicated`` whether each shard is on several
     GPUs; ``waits``, over 0, that gradients are reduced after the last micro-batch alone, and that
     so many micro-batches (2 or 3) are of different kinds. DDP: ``views`` whether gradients live in
     its buckets. ``tensor`` says that several GPUs share each layer, ``sequence`` that they share
@@ -46,6 +46,7 @@ class Splitting:
     explicit: bool = False
     casts: bool = False
     recasts: bool = False
+    widens: bool = False
     replicated: bool = False
     waits: int = 0
     views: bool = False
@@ -60,8 +61,9 @@ class Share:
 
     ``shards`` GPUs share the rows of each weight, of which each has one of ``tensor`` shares of a
     layer before, and with ``sequence`` of its tokens; ``compute``, ``keep`` and ``reduce`` are the
-    bytes of a number that is computed with, kept, and reduced. With ``buckets`` gradients have
-    buckets in which they are sent.
+    bytes of a number that is computed with, kept, and reduced, of what is trained. With ``buckets``
+    gradients have buckets in which they are sent; with ``policy`` whatever is gathered comes in 16
+    bits.
     """
 
     shards: int = 1
@@ -71,6 +73,7 @@ class Share:
     keep: int = 4
     reduce: int = 4
     buckets: bool = False
+    policy: bool = False
 
 
 WHOLE = Share()
@@ -114,34 +117,13 @@ def sharded(layout: Layout, shards: int) -> Layout:
     As FSDP2 does (torch/distributed/fsdp/_fully_shard/_fsdp_param.py, _init_sharded_param): every
     GPU holds as many rows, the last ones padded; rank 0 has no padding.
     """
-    return _each(layout, lambda weight: _shard(weight, shards)) if shards > 1 else layout
+    return _each(layout, lambda weight: shard_of(weight, shards)) if shards > 1 else layout
 
 
-def _shard(weight: Weight, shards: int) -> Weight:
+def shard_of(weight: Weight, shards: int) -> Weight:
+    """A GPU's rows of a weight."""
     rows, *rest = weight.shape
     return Weight(name=weight.name, shape=(-(-rows // shards), *rest), vocabulary=weight.vocabulary)
-
-
-@lru_cache(maxsize=64)
-def unit_values(
-    model: Model, implementation: str, wrap: str, share: Share
-) -> tuple[tuple[str, int], ...]:
-    """The bytes of every unit's buffers by their symbols."""
-    layout = share_of_layout(layout_of(model, implementation), share)
-    found = []
-    for unit, weights in units(layout, wrap, tied=model.tied).items():
-        numels = [weight.numel for weight in weights]
-        shard = sum(numels)
-        sizes = {
-            "i": shard * share.compute,
-            "o": shard * share.shards * share.compute,
-            "u": sum(rounded(numel * share.shards * share.compute) for numel in numels),
-            "r": shard * share.shards * share.reduce,
-            "q": shard * share.reduce,
-            "z": shard * share.keep,
-        }
-        found += [(symbol_of(unit, letter), size) for letter, size in sizes.items()]
-    return tuple(found)
 
 
 def symbol_of(unit: str, letter: str) -> str:
@@ -159,11 +141,13 @@ def units(layout: Layout, wrap: str, *, tied: bool) -> dict[str, Sequence[Weight
         }
     else:
         tables, rest = layout.first[:1], layout.first[1:]
+        apart = [weight for weight in layout.last if wrap == "head" and "norm" in weight.name]
+        last = [weight for weight in layout.last if weight not in apart]
         # Where the head is the embedding, both are in the last unit.
         found = {
-            "root": rest,
+            "root": (*rest, *apart),
             "embedding": () if tied else tables,
-            "tail": (*layout.last, *tables) if tied else layout.last,
+            "tail": (*last, *tables) if tied else last,
         }
     return {**found, "layer": layout.layer}
 
@@ -178,7 +162,9 @@ def parameters_of(unit: str, wrap: str, *, tied: bool) -> Iterator[str]:
     if unit == ("tail" if tied else "embedding"):
         yield "embedding"
     if unit == "tail":
-        yield from ("final norm", "final norm bias", "head", "head bias")
+        yield from ("head", "head bias")
+        if wrap != "head":
+            yield from ("final norm", "final norm bias")
 
 
 def total_bytes(layout: Layout, item_bytes: int) -> int:

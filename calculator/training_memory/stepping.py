@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from . import updates
+from .autograd.memory import Storage
 from .events import Group
 from .held import item_bytes_of
 from .layouts import Layout, Weight, bytes_of, layout_of, rounded, trained
@@ -39,7 +40,7 @@ def step(
     if precision == "master":
         copies = room.take("gradients in fp32", bytes_of(layout, 4), COPIES)
     if clip:
-        _clip(room, layout, item_bytes)
+        _clip(room, layout, item_bytes, shared=share.shards > 1)
     if share.tensor > 1 and share.shards == 1:
         # Its gradient has the rows of all GPUs, of which the optimizer is handed this one's.
         table = layout.first[0]
@@ -91,12 +92,24 @@ def _loop(room: Room, layout: Layout, optimizer: Optimizer) -> Iterator[Weight]:
         yield from filter(wanted, weights)
 
 
-def _clip(room: Room, layout: Layout, item_bytes: int) -> None:
-    """``clip_grad_norm_``, torch/nn/utils/clip_grad.py: a norm for each tensor, then one of all."""
+def _clip(room: Room, layout: Layout, item_bytes: int, *, shared: bool) -> None:
+    """``clip_grad_norm_``, torch/nn/utils/clip_grad.py: a norm for each tensor, then one of all.
+
+    Of weights that GPUs share each norm is a part, whose square is summed over the GPUs
+    (torch/distributed/tensor/_ops/_math_ops.py, _NormPartial).
+    """
     room.mark("clip", "all")
     norms = room.take("norms of all gradients", layout.tensors * rounded(item_bytes), NORMS)
     stacked = room.take("norms, side by side", layout.tensors * item_bytes, NORMS)
+    parts: list[Storage] = []
+    if shared:
+        parts = [
+            room.take(name, layout.tensors * item_bytes, OF_ALL)
+            for name in ("their squares", "squares of all GPUs", "norms of all GPUs")
+        ]
+        del parts[:2]
     norm = room.take("norm of everything", item_bytes, NORMS)
+    parts.clear()
     del norms, stacked
     more = room.take("norm of everything, and a little", item_bytes, NORMS)
     inverse = room.take("inverse of the norm", item_bytes, NORMS)
@@ -107,4 +120,5 @@ def _clip(room: Room, layout: Layout, item_bytes: int) -> None:
     del norm, least
 
 
+OF_ALL = "Each GPU knows the norm of its own share; squares are summed over them."
 NORMS = "Gradients whose norm is too large are scaled down together."

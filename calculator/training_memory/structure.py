@@ -160,9 +160,16 @@ def structure_of(
         adapter=str(tuning.adapter),
         # What does not matter is left out, so that equal steps have equal structures.
         adapter_targets="" if tuning.trains_all else str(tuning.adapter_targets),
-        adapter_dtype="" if tuning.trains_all else str(tuning.adapter_dtype),
+        adapter_dtype=_adapters_in(tuning, split),
         adapter_drops=tuning.adapter_dropout and not tuning.trains_all,
     )
+
+
+def _adapters_in(tuning: Tuning, split: Splitting) -> str:
+    """The dtype in which adapters are computed with; under a policy they are gathered so."""
+    if tuning.trains_all:
+        return ""
+    return "bf16" if split.casts else str(tuning.adapter_dtype)
 
 
 #: Families whose norm is PyTorch's own, which is one kernel.

@@ -38,6 +38,13 @@ class Dtype(StrEnum):
     FP32 = "fp32"
 
 
+class QuantStorage(StrEnum):
+    """The dtype of the tensors in which bitsandbytes keeps 4-bit codes."""
+
+    BF16 = "bf16"
+    UINT8 = "uint8"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
     """What is trained.
@@ -45,7 +52,8 @@ class Tuning:
     An adapter of rank ``adapter_rank`` is two matrices in ``adapter_dtype`` beside each product of
     ``adapter_targets``, with a dropout before them where ``adapter_dropout``. Everything else is
     frozen, in ``frozen_dtype``; with QLoRA the layers' products are in 4 bits (nf4, their scales
-    quantised as well), and ``frozen_dtype`` is that of norms, embedding and head.
+    quantised as well), in tensors of ``quant_storage``, and ``frozen_dtype`` is that of norms,
+    embedding and head.
     """
 
     adapter: Adapter = Adapter.NONE
@@ -54,6 +62,7 @@ class Tuning:
     adapter_dtype: Dtype = Dtype.FP32
     adapter_dropout: bool = False
     frozen_dtype: Dtype = Dtype.BF16
+    quant_storage: QuantStorage = QuantStorage.BF16
 
     @property
     def trains_all(self) -> bool:
@@ -92,6 +101,7 @@ USUAL: Mapping[str, object] = {
     "adapter_dtype": None,
     "adapter_dropout": False,
     "frozen_dtype": None,
+    "quant_storage": None,
 }
 
 _MOST_RANK = 2**16
@@ -112,6 +122,7 @@ def read(reading: Reading, recipe: Recipe) -> Tuning:
         adapter_dtype=reading.switch("adapter_dtype", a_choice(Dtype), dtype),
         adapter_dropout=reading.field("adapter_dropout", a_flag, False),
         frozen_dtype=reading.switch("frozen_dtype", a_choice(Dtype), frozen),
+        quant_storage=reading.switch("quant_storage", a_choice(QuantStorage), QuantStorage.BF16),
     )
 
 
@@ -139,6 +150,9 @@ def refused(
     elif model.family == "gpt" and tuning.adapter is Adapter.QLORA:
         allowed = "none or lora for GPT-2, whose matrices lie the other way: that is not followed"
         yield InputError("adapter", adapter, allowed)
+    if tuning.adapter is Adapter.LORA and tuning.quant_storage is QuantStorage.UINT8:
+        allowed = "nothing is in 4 bits; leave it out, or set adapter to qlora"
+        yield InputError("quant_storage", str(tuning.quant_storage), allowed)
     if recipe.precision.startswith("master"):
         allowed = (
             "with adapters autocast-adam, bf16-adam or fp32-adam: PEFT keeps no second copy of "

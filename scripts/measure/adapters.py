@@ -13,16 +13,19 @@ from .models import default_dtype
 
 DROPOUT = 0.05
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+STORAGES = {"bf16": torch.bfloat16, "uint8": torch.uint8}
 
 #: The projections that each choice of targets means, by transformers' names; GPT-2 and Phi-3 fuse.
 QUERY_VALUE = ("q_proj", "v_proj", "qkv_proj", "c_attn")
 
 
-def quantise(built: Any) -> None:
+def quantise(built: Any, storage: str = "uint8", *, sharded: bool = False) -> None:
     """Turn every product but the head's into bitsandbytes' Linear4bit, as transformers loads one.
 
     nf4 with double quantisation and 16-bit arithmetic: BitsAndBytesConfig(load_in_4bit=True,
-    bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=bfloat16).
+    bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=bfloat16),
+    with two codes a number of ``storage``, or four in "bf16" (bnb_4bit_quant_storage). A product
+    turns its bias into its own dtype for good; where weights are ``sharded``, until they go again.
     """
     _decompose()
     bitsandbytes = import_module("bitsandbytes")
@@ -30,11 +33,11 @@ def quantise(built: Any) -> None:
     for module in list(built.modules()):
         for name, child in list(module.named_children()):
             if type(child) is nn.Linear and child is not head:
-                setattr(module, name, _linear_4bit(bitsandbytes, child))
+                setattr(module, name, _linear_4bit(bitsandbytes, child, STORAGES[storage], sharded))
     built.is_loaded_in_4bit = True
 
 
-def _linear_4bit(bitsandbytes: Any, linear: Any) -> Any:
+def _linear_4bit(bitsandbytes: Any, linear: Any, storage: Any, sharded: bool) -> Any:
     # A plain parameter with what bitsandbytes looks for: its own class is no fake tensor.
     with replaced(bitsandbytes.nn.modules, "Params4bit", lambda data, **_: nn.Parameter(data)):
         made = bitsandbytes.nn.Linear4bit(
@@ -45,14 +48,18 @@ def _linear_4bit(bitsandbytes: Any, linear: Any) -> Any:
             device="meta",
         )
     data, state = bitsandbytes.functional.quantize_4bit(
-        linear.weight.data.to(torch.bfloat16), compress_statistics=True, quant_type="nf4"
+        linear.weight.data.to(torch.bfloat16),
+        compress_statistics=True,
+        quant_type="nf4",
+        quant_storage=storage,
     )
     weight = nn.Parameter(data, requires_grad=False)
     weight.quant_state, weight.compress_statistics, weight.quant_type = state, True, "nf4"
     made.weight, made.quant_state = weight, state
     if linear.bias is not None:
         # The first product that reads it would do this.
-        made.bias = nn.Parameter(linear.bias.data.to(torch.bfloat16), requires_grad=False)
+        bias = linear.bias.data if sharded else linear.bias.data.to(torch.bfloat16)
+        made.bias = nn.Parameter(bias, requires_grad=False)
     return made
 
 
@@ -64,6 +71,13 @@ def _decompose() -> None:
     """
     functions: Any = import_module("bitsandbytes.autograd._functions")
     default: Any = import_module("bitsandbytes.backends.default.ops")
+    modules: Any = import_module("bitsandbytes.nn.modules")
+
+    def state_from_module(module: Any) -> None:
+        # A weight that FSDP has gathered is another parameter; its own class is no fake tensor.
+        module.weight.quant_state = module.quant_state
+
+    modules.fix_4bit_weight_quant_state_from_module = state_from_module
 
     def product(*arguments: Any, **options: Any) -> Tensor:
         mode = python_dispatch._get_current_dispatch_mode()
@@ -100,8 +114,8 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 def states_of(built: Any) -> list[Tensor]:
     """What 4-bit weights hold beside their numbers: scales, their own scales, and code tables."""
     found = []
-    for parameter in built.parameters():
-        state = getattr(parameter, "quant_state", None)
+    for module in built.modules():
+        state = vars(module).get("quant_state")
         if state is not None:
             nested = state.state2
             found += [state.absmax, state.code, state.offset, nested.absmax, nested.code]

@@ -60,6 +60,7 @@ def arrival(model: Any, run: Any) -> list[Any]:
     handles = [
         parameter.register_post_accumulate_grad_hook(found.append)
         for parameter in model.parameters()
+        if parameter.requires_grad
     ]
     run()
     for handle in handles:

@@ -110,6 +110,8 @@ def fake_group(world: int, rank: int = 0) -> Iterator[None]:
     """Within, this process is one of so many; collectives return at once."""
     store = import_module("torch.testing._internal.distributed.fake_pg").FakeStore()
     before = {name: getattr(torch.cuda, name) for name in _CUDA}
+    current = torch.accelerator.current_stream
+    torch.accelerator.current_stream = _CUDA["current_stream"]
     for name, stand_in in _CUDA.items():
         setattr(torch.cuda, name, stand_in)
     distributed.init_process_group("fake", rank=rank, world_size=world, store=store)
@@ -118,5 +120,6 @@ def fake_group(world: int, rank: int = 0) -> Iterator[None]:
             yield
     finally:
         distributed.destroy_process_group()
+        torch.accelerator.current_stream = current
         for name, original in before.items():
             setattr(torch.cuda, name, original)

@@ -35,3 +35,16 @@ class ChunkedLoss(nn.Module):  # type: ignore[misc, unused-ignore]
     def _chunk(self, rows: Tensor, head: Any, targets: Tensor) -> Tensor:
         logits = capped(head(rows), self.cap).float()
         return functional.cross_entropy(logits, targets, reduction="sum")
+
+
+def within(built: Any, loss: Any) -> None:
+    """Have the model's own forward pass compute a loss, as Liger does: what is shared out sees it.
+
+    The head's module is not called: the loss reads its weight.
+    """
+
+    def forward(input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        hidden = built.base_model(input_ids=input_ids)
+        return {"loss": loss(hidden.last_hidden_state, built.get_output_embeddings(), labels)}
+
+    built.forward = forward

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import blocks, fake_cuda, matrix, sharded_matrix, tables, tuned
+from . import blocks, fake_cuda, matrix, sharded_matrix, sharded_tuned, tables, tuned
 from .case import Case
 from .sharded_case import ShardedCase
 
@@ -27,7 +27,7 @@ PACKAGES = ("torch", "transformers", "bitsandbytes", "peft")
 #: What can be changed without changing what is measured, for all and for each kind.
 NOT_MEASURING = {
     *("record.py", "tables.py", "matrix.py", "sharded_matrix.py", "blocks.py", "trace.py"),
-    *("oplog.py", "tuned.py", "compiled.py"),
+    *("oplog.py", "tuned.py", "sharded_tuned.py", "compiled.py"),
 }
 SPLITTING = {
     *("sharded_case.py", "sharded_step.py", "sharding.py", "data_parallel.py", "fake_group.py"),
@@ -124,7 +124,7 @@ def _record_traced(
         highest = max(found["peaks"], key=lambda peak: peak["bytes"])
         steps.append(
             {
-                **case.to_row(),
+                **_known(case, names[0]),
                 **{name: size for name, size in found["totals"].items() if name != "trained"},
                 "step": step,
                 "peak_bytes": highest["bytes"],
@@ -142,16 +142,28 @@ _LETTERS = {"step": "S", "sharded": "D"}
 
 def record_tuning(cache: Cache) -> None:
     """Trace every step of fine-tuning and write their table."""
+    _record_tuned(cache, "step", tuned.cases(), tables.TUNED)
+
+
+def record_sharded_tuning(cache: Cache) -> None:
+    """Trace every step of fine-tuning on one of several GPUs and write their table."""
+    _record_tuned(cache, "sharded", sharded_tuned.cases(), tables.SHARDED_TUNED)
+
+
+def _record_tuned(cache: Cache, kind: str, todo: Iterable[Case | ShardedCase], table: str) -> None:
     rows = []
-    for number, case in enumerate(_shown(list(tuned.cases())), start=1):
-        found, _ = cache.get("step", case, partial(_step, case))
+    for number, case in enumerate(_shown(todo), start=1):
+        found, _ = cache.get(kind, case, partial(_step, case))
+        totals = {k: v for k, v in found["totals"].items() if k in tables.COLUMNS[table]}
         peaks = {f"{peak['phase']}_peak_bytes": peak["bytes"] for peak in found["peaks"]}
-        rows.append({**_tuned(case), **found["totals"], **peaks, "step": f"T{number:03}"})
-    tables.write(tables.TUNED, rows)
+        letter = "T" if kind == "step" else "U"
+        rows.append({**_known(case, table), **totals, **peaks, "step": f"{letter}{number:03}"})
+    tables.write(table, rows)
 
 
-def _tuned(case: Case) -> dict[str, str]:
-    return {k: v for k, v in case.to_row().items() if k in tables.TUNED_COLUMNS}
+def _known(case: Case | ShardedCase, table: str) -> dict[str, str]:
+    """Those of a case's choices that a table has."""
+    return {k: v for k, v in case.to_row().items() if k in tables.COLUMNS[table]}
 
 
 def _block(case: Case) -> list[dict[str, Any]]:
@@ -246,6 +258,7 @@ KINDS: dict[str, Callable[[Cache], None]] = {
     "steps": record_steps,
     "tuning": record_tuning,
     "sharded": record_sharded,
+    "sharded-tuning": record_sharded_tuning,
     "real": record_real,
 }
 

@@ -20,6 +20,7 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "reduce_dtype": ("fp32", "bf16"),
     "bucket_views": (False, True),
     "sequence_parallel": (False, True),
+    "quant_storage": ("bf16", "uint8"),
 }
 
 
@@ -48,6 +49,8 @@ class ShardedCase:
     bucket_views: bool = False
     #: Whether FSDP2 reduces gradients after every micro-batch, and not after the last alone.
     synced: bool = True
+    #: The dtype in which bitsandbytes has 4-bit weights: accelerate shards no whole numbers.
+    quant_storage: str = "bf16"
     #: Which step is looked at, from 1: DDP's first one still has other buckets.
     turn: int = 2
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
-from . import data_parallel, models, optimizers, recompute, sharding
+from . import adapters, data_parallel, losses, models, optimizers, recompute, sharding
 from .backend import Tensor, fake_mode, functional, torch
 from .fake_group import fake_group
 from .modules import Modules
@@ -20,21 +20,35 @@ class ShardedStep(Step):
     """A model laid out over GPUs, its optimizer and rank 0's batch."""
 
     def __init__(self, case: ShardedCase, mesh: Any, *, device: str = "cuda") -> None:
-        self.case, self.device, self.loss = case.step, device, None
+        self.case, self.device = case.step, device
         self.sharded = case
         self.model = shape_of(case.step)
         weights = torch.float32 if case.step.precision in ("fp32", "autocast") else torch.bfloat16
+        adapted = case.step.adapter != "none"
+        if adapted:
+            weights = adapters.DTYPES[case.step.frozen_dtype]
         built = models.build(
             self.model,
             implementation=case.step.implementation,
             attention=case.step.attention,
             dtype=weights,
             device=device,
+            mlp=case.step.mlp,
+            norm=case.step.norm,
+            dropout=case.step.dropout,
         )
-        recompute.apply(built, case.step.recompute)
+        recompute.apply(built, case.step.recompute, offload=case.step.offload == "checkpoints")
+        if case.step.adapter == "qlora":
+            adapters.quantise(built, case.quant_storage, sharded=case.sharding == "fsdp2")
+        if adapted:
+            built = adapters.apply(built, case.step, device=device)
         size = (case.step.micro_batch, case.step.sequence)
         self.tokens = torch.randint(0, self.model.vocabulary, size, device=device)
         self.labels = self.tokens.clone()
+        self.built = built
+        self.loss = self._own_loss()
+        if self.loss is not None:
+            losses.within(built, self.loss)
         self.built = self.called = sharding.laid_on(built, mesh, case)
         if case.sharding == "ddp":
             arrived = data_parallel.arrival(self.built, self._backward) if case.turn > 1 else None
@@ -42,6 +56,8 @@ class ShardedStep(Step):
         self.updater = optimizers.updater(
             case.step.optimizer, self.built, precision=case.step.precision
         )
+        if case.step.in_backward:
+            self.updater.step_in_backward(case.step.optimizer)
         gc.collect()
 
     def micro_batch(self, *, last: bool) -> None:
@@ -60,6 +76,9 @@ class ShardedStep(Step):
 
     def forward(self) -> tuple[Tensor, Tensor | None]:
         """The loss and the logits; torchtitan computes the loss outside of what it splits."""
+        if self.loss is not None:
+            with self.precision():
+                return self._share(self.called(self.tokens, self.labels)["loss"]), None
         if self.case.implementation == "huggingface":
             return super().forward()
         with self.precision():

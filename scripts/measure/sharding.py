@@ -54,8 +54,14 @@ def laid_on(built: Any, mesh: Any, case: ShardedCase) -> Any:
 
 def _fully_shard(model: Any, mesh: Any, case: ShardedCase, *, plain: bool) -> None:
     names = ("replicas", "data") if case.replicas > 1 else ("data",)
-    common = {"mesh": mesh[names], "mp_policy": _policy(case)}
-    layers = list(_layers(model))
+    common: dict[str, Any] = {"mesh": mesh[names], "mp_policy": _policy(case)}
+    if case.step.adapter != "none":
+        # accelerate: 4-bit weights in whole numbers are left as they are.
+        common["ignored_params"] = {
+            one for one in model.parameters() if not one.dtype.is_floating_point
+        }
+    base = model.get_base_model() if case.step.adapter != "none" else model
+    layers = list(_layers(base))
     for layer in layers:
         fsdp.fully_shard(layer, **common, reshard_after_forward=case.reshard)
     if case.wrap == "ends":
@@ -70,6 +76,9 @@ def _fully_shard(model: Any, mesh: Any, case: ShardedCase, *, plain: bool) -> No
 
 
 def _shard_ends(model: Any, common: dict[str, Any], case: ShardedCase, *, plain: bool) -> None:
+    if case.step.adapter != "none":
+        _shard_adapted_ends(model, common, case)
+        return
     base = model.model if hasattr(model, "model") else model.transformer
     if plain:
         embedding, norm, head = base.tok_embeddings, base.norm, model.output
@@ -82,6 +91,21 @@ def _shard_ends(model: Any, common: dict[str, Any], case: ShardedCase, *, plain:
         tail.insert(1, embedding)
     else:
         fsdp.fully_shard(embedding, **common, reshard_after_forward=case.reshard)
+    fsdp.fully_shard(tail, **common, reshard_after_forward=False)
+
+
+def _shard_adapted_ends(model: Any, common: dict[str, Any], case: ShardedCase) -> None:
+    """The same by accelerate's own search, which takes PEFT's model for the whole one.
+
+    Where the model's layers are in "model", as in Llama, it finds no last norm: that is the root's.
+    """
+    utils = import_module("accelerate.utils.fsdp_utils")
+    norm = utils._find_final_norm(model)
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    tied = embedding.weight is head.weight
+    if not tied:
+        fsdp.fully_shard(embedding, **common, reshard_after_forward=case.reshard)
+    tail = [one for one in (norm, embedding if tied else None, head) if one is not None]
     fsdp.fully_shard(tail, **common, reshard_after_forward=False)
 
 

@@ -136,6 +136,15 @@ SHARDED_COLUMNS = (
 SHARDED_PEAKS = "sharded-peaks.csv"
 """The same two tables for steps of one of several GPUs."""
 
+SHARDED_TUNED = "sharded-tuning.csv"
+SHARDED_TUNED_COLUMNS = (
+    *TUNED_COLUMNS[: TUNED_COLUMNS.index("parameters")],
+    *SHARDED_COLUMNS[SHARDED_COLUMNS.index("data") : SHARDED_COLUMNS.index("parameters")],
+    "quant_storage",
+    *TUNED_COLUMNS[TUNED_COLUMNS.index("trained") :],
+)
+"""A row for each step of fine-tuning on one of several GPUs."""
+
 REAL = "real-steps.csv"
 REAL_COLUMNS = (
     "step",
@@ -216,6 +225,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     TUNED: TUNED_COLUMNS,
     SHARDED: SHARDED_COLUMNS,
     SHARDED_PEAKS: PEAK_COLUMNS,
+    SHARDED_TUNED: SHARDED_TUNED_COLUMNS,
     REAL: REAL_COLUMNS,
     MEGATRON: MEGATRON_COLUMNS,
     ZERO: ZERO_COLUMNS,

@@ -708,12 +708,15 @@ def test_what_is_lost_says_why():
     assert "counted as staying on the GPU" in lost.said
 
 
-def test_adapters_under_fsdp_say_that_all_weights_are_counted_as_trained(tmp_path):
-    lora = "base_model: meta-llama/Llama-2-7b-hf\nsequence_len: 512\nadapter: lora\nlora_r: 8\n"
+def test_adapters_under_fsdp_are_counted_and_on_experts_said_to_be_trained_in_full(tmp_path):
+    lora = "base_model: {}\nsequence_len: 512\nadapter: lora\nlora_r: 8\n"
     fsdp = "fsdp: [full_shard, auto_wrap]\nbf16: true\n"
-    resolved = read_files([("a.yml", lora + fsdp)], {"data": 8})
+    resolved = read_files([("a.yml", lora.format("meta-llama/Llama-2-7b-hf") + fsdp)], {"data": 8})
     assert (resolved.fields["adapter"], resolved.fields["zero"]) == ("lora", 3)
-    with pytest.raises(InputErrors, match="under FSDP2 whole models are trained so far"):
+    assert str(Run.from_json(resolved.fields).sharding.sharding) == "fsdp2"
+    mixtral = lora.format("mistralai/Mixtral-8x7B-v0.1")
+    resolved = read_files([("a.yml", mixtral + fsdp)], {"data": 8})
+    with pytest.raises(InputErrors, match="none for a mixture of experts"):
         Run.from_json(resolved.fields)
     report = resolved.report.in_the_textbooks_way(resolved.fields, "huggingface")
     (lost,) = (finding for finding in report.doubts if finding.key == "adapter")

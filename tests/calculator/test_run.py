@@ -43,6 +43,7 @@ def refused(**request: object) -> InputErrors:
         ("adapter_dtype", "fp16", "bf16, fp32", "bf16"),
         ("adapter_dropout", 0.1, "true or false", None),
         ("frozen_dtype", "fp3", "bf16, fp32", "fp32"),
+        ("quant_storage", "uint4", "bf16, uint8", "uint8"),
         ("data", 0, "whole number", None),
         ("zero", 4, "0 (off), 1, 2, 3", None),
         ("zero", True, "0 (off), 1, 2, 3", None),

@@ -38,7 +38,9 @@ def peaks():
 
 def test_versions_and_dates_are_known():
     versions = json.loads((FOLDER / "versions.json").read_text(encoding="utf-8"))
-    assert set(versions) == {"blocks", "steps", "sharded", "tuning", "real", "megatron"}
+    assert set(versions) == {
+        *("blocks", "steps", "sharded", "sharded-tuning", "tuning", "real", "megatron"),
+    }
     assert versions["tuning"]["peft"]
     assert versions.pop("megatron")["megatron-core"]
     for kind in versions.values():

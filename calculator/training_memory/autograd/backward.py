@@ -115,6 +115,9 @@ class BackwardPass:
     def _accumulate(self, parameter: Parameter, grads: Grads) -> None:
         """A parameter takes its first gradient over as it is, and adds a further one in place."""
         gradient = grads.pop()
+        for hook in parameter.hooks:
+            hook()
+        parameter.hooks.clear()
         if parameter.variable is not None or isinstance(parameter, Argument):
             parameter.grad = gradient  # no weight's: it goes with the graph, or back to the caller
             return

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from ..categories import Category
 from ..formula import symbol
 from ..splitting import Splitting, symbol_of
-from .memory import WORKING, Storage
+from .memory import NOWHERE, WORKING, Storage
 from .tape import Tape
 from .tensors import Grads, Parameter, Tensor
 from .units import Units
@@ -77,11 +77,17 @@ class FullySharded(Units):
         *,
         has: Sequence[str],
         tied: bool,
+        drops: bool = False,
     ) -> None:
-        """``outer`` gives the weights of a unit around the layers, of which there are ``has``."""
+        """``outer`` gives the weights of a unit around the layers, of which there are ``has``.
+
+        With ``drops`` each weight is updated as its gradient is reduced, which goes then
+        (_fsdp_collectives.py, foreach_reduce: _post_accumulate_grad_hooks).
+        """
+        self.drops = drops
         self.tape = tape
         self.splitting = splitting
-        ends = splitting.wrap == "ends"
+        ends = splitting.wrap != "layers"
         # With the ends apart the rest stays gathered: PyTorch's own rule for the root.
         reshards = {
             "root": splitting.reshards and not ends,
@@ -116,7 +122,9 @@ class FullySharded(Units):
 
     def before(self, unit: str, x: Tensor, index: int = 0) -> Tensor:
         """_pre_forward: gather, copy out, and note when the backward pass is through."""
-        one = self.units.get((unit, index))
+        if unit == ("tail" if self.splitting.wrap == "head" else "head"):
+            return x  # the tail begins after the last norm, or with it
+        one = self.units.get(("tail" if unit == "head" else unit, index))
         if one is None or self.tape.replays:
             return x  # or gathered for the backward pass already
         entered = one.state == FORWARD
@@ -132,10 +140,13 @@ class FullySharded(Units):
             self._leave(one, output)
 
     def end(self, *outputs: Tensor) -> None:
-        """The root's _post_forward."""
+        """The root's _post_forward, and of a unit of which not every module was called."""
         root = self.units.get(("root", 0))
         if root is not None:
             self._leave(root, *outputs)
+        for one in self.units.values():
+            if one.state == FORWARD:
+                self._leave(one, *outputs)
         self.last_gather = None
 
     def _enter(self, one: Unit | None) -> None:
@@ -150,7 +161,8 @@ class FullySharded(Units):
         one.places.append(len(self.order))
         self.order.append(one)
         for output in outputs:
-            self.tape.call_before_backward(output, self._before_backward(one))
+            if output.edge is not None:
+                self.tape.call_before_backward(output, self._before_backward(one))
         one.state = IDLE
 
     def _through(self, one: Unit, x: Tensor) -> Tensor:
@@ -237,13 +249,15 @@ class FullySharded(Units):
             return
         one.reduced = None
         given = self._take(one, "r", "gradients, side by side", REDUCE)
+        # There is one at a time: the next layer's takes the place of this one's.
+        self.tape.facts[given.number].part = NOWHERE
         gradients.clear()
         share = self._take(one, "q", "reduced gradients", REDUCE)
         if self.splitting.replicated:
             one.reduced = share
         if self.splitting.recasts:
             share = self._take(one, "z", "reduced gradients, cast", REDUCE)
-        if one.grad is None:
+        if one.grad is None and not self.drops:
             self.tape.count_as(share, Category.GRADIENTS)
             one.grad = share
         self.reducing = given
@@ -255,11 +269,10 @@ class FullySharded(Units):
         adds to them itself.
         """
         one.gathered = None
-        recast = self.splitting.casts and not self.splitting.recasts
         for weight in one.weights():
             if weight.grad is None:
                 continue
-            if recast:
+            if self.splitting.widens:
                 name = f"gradient of {weight.name}, whole"
                 one.sums[weight.name] = self.tape.new(name, weight.numel, "fp32")
                 weight.grad = None

@@ -96,9 +96,13 @@ class Tape(Memory):
         return self._replay is not None
 
     def call_before_backward(self, output: Tensor, call: Callable[[], None]) -> None:
-        """``Tensor.register_hook``: call as the operation that made it begins its backward pass."""
-        assert isinstance(output.edge, tuple)
-        output.edge[0].hooks.append(call)
+        """``Tensor.register_hook``: call as the operation that made it begins its backward pass.
+
+        Or as its gradient comes, where it wants one and nothing before it does.
+        """
+        assert output.edge is not None
+        target = output.edge[0] if isinstance(output.edge, tuple) else output.edge
+        target.hooks.append(call)
 
     def attach(self, node: Node | None, *outputs: Tensor, saves: Sequence[Save] = ()) -> None:
         """End an operation: its outputs lead back to its node, which saves some of them."""

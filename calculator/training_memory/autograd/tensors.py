@@ -46,6 +46,7 @@ class Parameter:
         "cast",
         "dtype",
         "grad",
+        "hooks",
         "name",
         "numel",
         "packed",
@@ -63,6 +64,8 @@ class Parameter:
         self.adapter: Adapter | None = None
         self.variable: Tensor | None = None
         self.grad: Tensor | None = None
+        #: Of a tensor that is no weight: what is called as its gradient comes.
+        self.hooks: list[Callable[[], None]] = []
         #: The 16-bit copy that autocast keeps until the forward pass ends.
         self.cast: Tensor | None = None
 

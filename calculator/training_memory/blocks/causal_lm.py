@@ -44,7 +44,8 @@ class CausalLM:
         tape.mark("forward", "norm")
         x = tape.units.before("tail", x)
         with tape.module("final norm"):
-            return self.family.norm(tape, x, self.outer, self.structure)
+            x = self.family.norm(tape, x, self.outer, self.structure)
+        return tape.units.before("head", x)
 
     def _layer(self, tape: Tape, x: Tensor, weights: Weights, shared: Shared, index: int) -> Tensor:
         def region(x: Tensor) -> Tensor:

@@ -53,7 +53,6 @@ def _embedded(
         x = parallel.embedded(tape, ids, w, structure)
     else:
         x = op.embedding(tape, ids, w("embedding", "V", "h"), TOKENS, "embedded tokens")
-    tape.units.after("embedding", x)
     if scaled and structure.split.casts:
         # The scale is kept in fp32 and cast to what the gathered table is in.
         scale = tape.new("embedding scale, cast", as_formula(1), x.dtype)
@@ -65,6 +64,7 @@ def _embedded(
         # transformers/modeling_utils.py, enable_input_require_grads: the first checkpoint is to
         # have an input that wants a gradient, though no weight before it does.
         tape.leaf(x)
+    tape.units.after("embedding", x)
     return x
 
 

@@ -30,7 +30,9 @@ def of(
     tape.mark("forward", "loss")
     with tape.module("loss"):
         made = chunked_losses.chunked if structure.loss == "chunked" else chunked_losses.fused
-        return made(tape, x, head, bias, structure, chunks), None
+        loss = made(tape, x, head, bias, structure, chunks)
+    tape.units.end(loss)
+    return loss, None
 
 
 def full(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..autograd.fully_sharded import FullySharded
 from ..autograd.tape import Tape
@@ -33,7 +33,8 @@ def units_of(tape: Tape, model: CausalLM) -> Units:
     if wrap == "layers":
         has: tuple[str, ...] = ("root",)
     else:
-        has = (*(("root",) if positioned else ()), *(() if tied else ("embedding",)), "tail")
+        rooted = positioned or wrap == "head"
+        has = (*(("root",) if rooted else ()), *(() if tied else ("embedding",)), "tail")
     return FullySharded(
         tape,
         split,
@@ -41,8 +42,16 @@ def units_of(tape: Tape, model: CausalLM) -> Units:
         [_of_layer(weights) for weights in model.layers],
         has=has,
         tied=tied,
+        drops=structure.drops_gradients,
     )
 
 
 def _of_layer(weights: Weights) -> Callable[[], Sequence[Parameter]]:
-    return lambda: list(weights.made.values())
+    return lambda: list(_with_adapters(weights.made.values()))
+
+
+def _with_adapters(weights: Iterable[Parameter]) -> Iterator[Parameter]:
+    for weight in weights:
+        yield weight
+        if weight.adapter:
+            yield from (weight.adapter.down, weight.adapter.up)

@@ -8,7 +8,7 @@ from ..errors import InputError
 from ..implementations import Implementation
 from ..layout import Layout
 from ..recipe import Recipe
-from ..switches import Loss, Optimizer, Switches
+from ..switches import Loss, Offload, Optimizer, Switches
 from ..tuning import Tuning
 
 _WAY = ("sharding", "deepspeed")
@@ -44,3 +44,8 @@ def refused(
     if switches.loss is not Loss.FULL:
         allowed = "under DeepSpeed the full loss is followed so far"
         yield InputError("loss", str(switches.loss), allowed)
+    if switches.offload is not Offload.NONE:
+        yield InputError("offload", str(switches.offload), "none under DeepSpeed so far")
+    if switches.optimizer_in_backward:
+        allowed = "off: DeepSpeed's optimizer steps once all gradients are there"
+        yield InputError("optimizer_in_backward", "true", allowed)

@@ -14,7 +14,7 @@ from ..pipeline import Schedule
 from ..records import dataclass
 from ..sharding import FsdpUnits, Prefetch, ReduceDtype, Way
 from ..switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
-from ..tuning import Adapter, Dtype, Targets
+from ..tuning import Adapter, Dtype, QuantStorage, Targets
 from .answer import WAYS
 
 
@@ -742,6 +742,14 @@ TUNING: tuple[Field, ...] = (
         "With LoRA the format of all frozen weights; with QLoRA that of norms, embedding and head, "
         "which prepare_model_for_kbit_training puts into FP32: then the layers' values are too.",
         _switch(Dtype, {Dtype.BF16: "BF16", Dtype.FP32: "FP32"}),
+    ),
+    _choice(
+        "quant_storage",
+        "Storage of 4-bit weights",
+        Place.TUNING,
+        "bnb_4bit_quant_storage: tensors of 16-bit numbers, of 4 codes each, which FSDP shares "
+        "out, or of bytes, bitsandbytes' own, which each GPU then holds whole, as it does scales.",
+        _switch(QuantStorage, {QuantStorage.BF16: "BF16", QuantStorage.UINT8: "bytes"}),
     ),
     _flag(
         "adapter_dropout",

@@ -1,0 +1,129 @@
+"""Which steps on several GPUs are traced beside the first ones: adapters, and what makes room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from .case import Case
+from .sharded_case import ShardedCase
+
+
+def _case(model: str, **more: Any) -> Case:
+    """A few layers, and a head of few rows, so that a layer's peak is higher than the logits'."""
+    values: dict[str, Any] = {
+        "shape": (("layers", 4), ("vocabulary", 4096)),
+        "micro_batch": 2,
+        "sequence": 512,
+        "precision": "autocast",
+        "optimizer": "adamw-fused",
+        "adapter_targets": "all-linear",
+    }
+    return Case(model=model, **{**values, **more})
+
+
+def cases() -> tuple[ShardedCase, ...]:
+    """Every case of the table, in order."""
+    return tuple(dict.fromkeys((*_whole_models(), *_ddp(), *_fsdp2(), *_of_families(), *_roomy())))
+
+
+def _whole_models() -> Iterator[ShardedCase]:
+    """Models as people tune them: every layer adapted and run again; of the 70B some layers."""
+    for adapter, rank in (("lora", 16), ("qlora", 8)):
+        for model, data in (("llama-3-8b", 8), ("llama-3-70b", 8), ("llama-3-70b", 64)):
+            step = Case(
+                model=model,
+                shape=(("layers", 8),) if model == "llama-3-70b" else (),
+                micro_batch=1,
+                sequence=2048,
+                precision="autocast",
+                recompute="full",
+                optimizer="adamw-fused",
+                clip=True,
+                adapter=adapter,
+                adapter_rank=rank,
+                adapter_targets="all-linear",
+                adapter_dropout=True,
+            )
+            yield ShardedCase(step=step, data=data, sharding="fsdp2", wrap="ends")
+        yield ShardedCase(step=step, data=8, sharding="ddp")
+
+
+def _ddp() -> Iterator[ShardedCase]:
+    for adapter, recompute in product(("lora", "qlora"), ("none", "full")):
+        step = _case("llama-3.2-1b", adapter=adapter, recompute=recompute)
+        for data, views in ((8, False), (64, True)):
+            yield ShardedCase(step=step, data=data, sharding="ddp", bucket_views=views)
+        sixteen = step.with_(precision="bf16", adapter_dtype="bf16", adapter_targets="query-value")
+        yield ShardedCase(step=sixteen, data=8, sharding="ddp")
+    step = _case("qwen2.5-0.5b", adapter="lora", micro_batches=3, clip=True)
+    yield ShardedCase(step=step, data=8, sharding="ddp")
+
+
+def _fsdp2() -> Iterator[ShardedCase]:
+    for adapter, recompute in product(("lora", "qlora"), ("none", "full")):
+        step = _case("llama-3.2-1b", adapter=adapter, recompute=recompute)
+        base = ShardedCase(step=step, data=8, sharding="fsdp2", wrap="ends")
+        yield base
+        yield base.with_(wrap="layers")
+        yield base.with_(data=64)
+        yield base.with_(reshard=False)
+        yield base.with_(reduce_dtype="bf16", prefetch="explicit")
+        yield base.with_(replicas=4)
+        yield base.with_(step=step.with_(adapter_targets="query-value", adapter_rank=8))
+        yield base.with_(step=step.with_(precision="bf16", adapter_dtype="bf16"))
+        # Numbers of two dtypes are gathered as bytes.
+        yield base.with_(step=step.with_(precision="bf16", adapter_dtype="fp32"))
+        yield base.with_(step=step.with_(frozen_dtype="fp32"))
+        yield base.with_(step=step.with_(micro_batches=3, clip=True), synced=False)
+        if adapter == "qlora":
+            yield base.with_(quant_storage="uint8")
+
+
+#: Families beside Llama; GPT-2's matrices are not in 4 bits here.
+FAMILIES = ("qwen2.5-0.5b", "qwen3-0.6b", "gemma-3-1b", "phi-3-mini", "mistral-7b", "gpt2")
+
+
+def _of_families() -> Iterator[ShardedCase]:
+    for model in FAMILIES:
+        layers = 7 if model == "gemma-3-1b" else 4
+        shape = (("layers", layers), ("vocabulary", 4096))
+        plain = _case(model, shape=shape, adapter="lora")
+        yield ShardedCase(step=plain, data=8, sharding="fsdp2", wrap="ends")
+        again = plain.with_(recompute="full", adapter="lora" if model == "gpt2" else "qlora")
+        yield ShardedCase(step=again, data=8, sharding="fsdp2", wrap="ends")
+    # Biases of 4-bit products in 32 bits.
+    step = _case("qwen2.5-0.5b", adapter="qlora", frozen_dtype="fp32")
+    yield ShardedCase(step=step, data=8, sharding="fsdp2", wrap="ends")
+
+
+#: What makes room on one of several GPUs: (sharding, what of the step).
+ROOMY: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("fsdp2", {"in_backward": True}),
+    ("fsdp2", {"in_backward": True, "recompute": "full", "precision": "bf16"}),
+    ("fsdp2", {"recompute": "full", "offload": "checkpoints"}),
+    ("fsdp2", {"offload": "saved"}),
+    ("fsdp2", {"loss": "fused-linear"}),
+    ("fsdp2", {"loss": "fused-linear", "recompute": "full", "precision": "fp32"}),
+    ("ddp", {"recompute": "full", "offload": "checkpoints"}),
+    ("ddp", {"offload": "saved", "loss": "fused-linear"}),
+    ("ddp", {"loss": "chunked", "optimizer": "adamw-8bit"}),
+    ("ddp", {"optimizer": "muon", "precision": "bf16"}),
+    ("ddp", {"optimizer": "paged-adamw"}),
+    ("ddp", {"optimizer": "adafactor", "recompute": "full"}),
+)
+
+
+def _roomy() -> Iterator[ShardedCase]:
+    for sharding, more in ROOMY:
+        for model in ("llama-3.2-1b", "qwen3-0.6b", "mistral-7b"):
+            wrap = "layers" if model == "qwen3-0.6b" or sharding == "ddp" else "ends"
+            step = _case(model, **{"adapter_targets": "query-value", **more})
+            yield ShardedCase(step=step, data=8, sharding=sharding, wrap=wrap)
+    lora = _case("llama-3.2-1b", adapter="lora", recompute="full")
+    base = ShardedCase(step=lora, data=8, sharding="fsdp2", wrap="ends")
+    yield base.with_(step=lora.with_(offload="checkpoints"))
+    yield base.with_(step=lora.with_(in_backward=True))
+    eight = lora.with_(adapter="qlora", optimizer="paged-adamw-8bit")
+    yield ShardedCase(step=eight, data=8, sharding="ddp")

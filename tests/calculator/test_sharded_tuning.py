@@ -1,0 +1,178 @@
+"""Steps of fine-tuning on one of several GPUs against PyTorch, PEFT and bitsandbytes, traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from traced import OPTIMIZERS, RECIPES, Highest, highest_of, rows_of
+from training_memory import gathering
+from training_memory.categories import Category
+from training_memory.errors import InputErrors
+from training_memory.estimate import estimate
+from training_memory.recorded_step import held_rows, optimizer_step, sized, trained_parameters
+from training_memory.run import Run
+from training_memory.shares import share_of, splitting_of
+
+STEPS = rows_of("sharded-tuning.csv")
+PHASES = ("forward", "backward", "clip", "step")
+SAME = (
+    *("model", "sequence", "micro_batch", "micro_batches", "recompute", "implementation"),
+    *("attention", "clip", "sharding", "data", "offload", "loss"),
+)
+ADAPTERS = (
+    *("adapter", "adapter_rank", "adapter_targets", "adapter_dtype", "adapter_dropout"),
+    "frozen_dtype",
+)
+
+
+def asked(row: dict[str, str]) -> dict[str, Any]:
+    """The run that a row traced."""
+    kernel = OPTIMIZERS[row["optimizer"]]
+    request = {
+        **{name: row[name] for name in SAME},
+        "optimizer_in_backward": row["in_backward"],
+        "shape": dict(pair.split("=") for pair in row["shape"].split()),
+        "recipe": RECIPES[row["precision"]],
+        "optimizer": kernel[0],
+        "optimizer_kernel": kernel[1],
+    }
+    if row["adapter"] != "none":
+        request |= {name: row[name] for name in ADAPTERS}
+    if row["adapter"] == "qlora":
+        request["quant_storage"] = row["quant_storage"]
+    if row["sharding"] == "ddp":
+        return {**request, "bucket_views": row["bucket_views"]}
+    return {
+        **request,
+        "data": int(row["data"]) * int(row["replicas"]),
+        "replicate": row["replicas"],
+        "reshard_after_forward": row["reshard"],
+        "fsdp_units": row["wrap"],
+        "prefetch": row["prefetch"],
+        "reduce_dtype": row["reduce_dtype"],
+    }
+
+
+def highest(run: Run) -> dict[str, Highest]:
+    """The highest point of each phase, as the calculator has it."""
+    made = sized(run)
+    kinds, count = splitting_of(run).waits, run.micro_batches
+    turns = [min(turn, 1) for turn in range(count)]
+    if kinds:
+        turns[-1] = kinds - 1
+    parts = [
+        part
+        for turn in turns
+        for part in zip(("forward", "backward"), made.micro_batch(turn), strict=True)
+    ]
+    steps = (("step", node) for node in optimizer_step(run).children)
+    return highest_of(sum(one.bytes for one in held_rows(run)), (*parts, *steps))
+
+
+def test_the_rows_are_many_and_of_every_kind():
+    assert len(STEPS) >= 110
+    assert {row["adapter"] for row in STEPS} == {"none", "lora", "qlora"}
+    assert {row["offload"] for row in STEPS} == {"none", "checkpoints", "saved"}
+    assert {row["loss"] for row in STEPS} == {"full", "chunked", "fused-linear"}
+    assert sum(row["in_backward"] == "yes" for row in STEPS) >= 6
+    assert len({row["optimizer"] for row in STEPS if row["sharding"] == "ddp"}) >= 6
+    assert {row["sharding"] for row in STEPS} == {"ddp", "fsdp2"}
+    assert {row["data"] for row in STEPS} == {"8", "64"}
+    assert {row["recompute"] for row in STEPS} == {"none", "full"}
+    assert {row["adapter_rank"] for row in STEPS} == {"8", "16"}
+    assert len({row["model"] for row in STEPS}) >= 9
+    names = ("adapter_targets", "adapter_dtype", "frozen_dtype", "quant_storage")
+    for name in (*names, "reshard", "wrap", "prefetch", "reduce_dtype", "bucket_views"):
+        assert len({row[name] for row in STEPS}) == 2, name
+
+
+@pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
+def test_every_phase_is_as_high_as_in_pytorch(row):
+    run = Run.from_json(asked(row))
+    held = sum(one.bytes for one in held_rows(run))
+    assert held + 2 * 8 * run.sequence * run.micro_batch == int(row["persistent_bytes"])
+    found = highest(run)
+    for phase in PHASES:
+        if row[f"{phase}_peak_bytes"]:
+            assert found[phase].bytes == int(row[f"{phase}_peak_bytes"]), phase
+
+
+@pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
+def test_a_run_peaks_where_pytorch_does(row):
+    run = Run.from_json(asked(row))
+    traced = max(int(row[f"{phase}_peak_bytes"] or 0) for phase in PHASES)
+    assert estimate(run).worst.peak_bytes == traced
+    assert Run.from_json(run.to_json()) == run
+
+
+RUN = {
+    "implementation": "huggingface",
+    "model": "llama-3.1-70b",
+    "recipe": "autocast-adam",
+    "recompute": "full",
+    "zero": 3,
+}
+
+
+def test_frozen_weights_are_shared_and_scales_are_not():
+    one, eight = (
+        {
+            row.name: row.bytes
+            for row in held_rows(Run.from_json({**RUN, "adapter": "qlora", "data": data}))
+        }
+        for data in (1, 8)
+    )
+    codes, scales = "frozen weights in 4 bits", "scales of the weights in 4 bits"
+    assert eight[codes] == one[codes] // 8
+    assert eight[scales] == one[scales]
+    assert eight["adapters"] == one["adapters"] // 8
+
+
+def test_codes_in_bytes_are_whole_on_each_gpu():
+    # accelerate/utils/fsdp_utils.py: "Excluding from FSDP2 sharding".
+    found = [
+        estimate(Run.from_json({**RUN, "adapter": "qlora", "data": 8, "quant_storage": storage}))
+        for storage in ("bf16", "uint8")
+    ]
+    shared, whole = (one.worst.totals[Category.WEIGHTS] for one in found)
+    layers = 80 * (2 * 8192 * 8192 + 2 * 8192 * 1024 + 3 * 8192 * 28672)
+    assert whole - shared == layers // 2 * 7 // 8
+
+
+def test_a_layer_is_gathered_with_its_adapters_padded_to_whole_rows():
+    run = Run.from_json({**RUN, "adapter": "lora", "adapter_rank": 8, "data": 64})
+    sizes = dict(gathering.unit_values(run.model, "huggingface", "head", share_of(run), run.tuning))
+    h, kv, f, rank = 8192, 1024, 28672, 8
+    layer = 2 * h * h + 2 * h * kv + 3 * h * f + 2 * h
+    # Of 8 rows each of 64 GPUs sends one, or a row of padding.
+    down = 64 * (6 * h + f)
+    up = rank * (2 * h + 2 * kv + 2 * f + h)
+    assert sizes["o:layer"] == 2 * (layer + down + up)
+    assert trained_parameters(run) == 80 * (rank * (6 * h + f) + up)
+
+
+@pytest.mark.parametrize(
+    ("request_json", "field", "reason"),
+    [
+        ({"adapter": "lora", "adapter_dtype": "bf16"}, "adapter_dtype", "accelerate puts"),
+        (
+            {"adapter": "qlora", "recipe": "bf16-adam", "frozen_dtype": "fp32"},
+            "frozen_dtype",
+            "as they are",
+        ),
+        ({"quant_storage": "uint8"}, "quant_storage", "every weight is trained"),
+        ({"adapter": "lora", "quant_storage": "uint8"}, "quant_storage", "nothing is in 4 bits"),
+        ({"adapter": "lora", "loss": "fused-linear"}, "loss", "finds the shard"),
+        ({"optimizer": "adamw-8bit"}, "optimizer", "a DTensor"),
+        ({"optimizer": "adafactor"}, "optimizer", "norms of columns"),
+        ({"zero": 0, "optimizer_in_backward": True}, "optimizer_in_backward", "set sharding to"),
+    ],
+)
+def test_what_adapters_under_fsdp2_have_not_is_refused_with_the_reason(request_json, field, reason):
+    with pytest.raises(InputErrors) as caught:
+        Run.from_json({**RUN, "data": 8, **request_json})
+    (error,) = caught.value.errors
+    assert error.field == field
+    assert reason in error.message

@@ -276,7 +276,7 @@ def test_the_command_takes_a_file_or_standard_input_and_a_run(tmp_path, capsys, 
 
 
 def test_the_smallest_change_copies_nothing_to_the_cpu_where_another_is_enough():
-    """How long copies take is not known; a change that costs nothing has nothing in brackets."""
+    """Copies take longer than recomputing; a change that costs nothing has nothing in brackets."""
     text = error(pieces(4 * 8192 * 128256), allocated=70 * GIB)
     found = of(text, model="llama-3-8b", sequence=8192, recompute="none")
     assert found.change is not None

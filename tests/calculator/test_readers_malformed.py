@@ -17,7 +17,7 @@ from training_memory.readers.report import Standing
 from training_memory.readers.source import decoded
 from training_memory.readers.syntax import syntax_of
 
-ENDINGS = ("json", "yaml", "toml", "sh", "txt")
+ENDINGS = ("json", "yaml", "toml", "sh", "py", "txt")
 KEYS = sorted({key for form in FORMATS.values() for row in form.rows for key in row.keys})
 #: Values that people and programs write where others are meant.
 ODD: list[object] = [

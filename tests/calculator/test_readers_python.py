@@ -164,6 +164,12 @@ def test_a_file_that_makes_nothing_is_refused_in_plain_words(text, words):
         read(("a.py", text))
 
 
+def test_a_files_own_warnings_are_not_repeated(capfd):
+    text = REGISTRY + '\n\ndef unused():\n    return "\\d"\n'
+    assert fields(("registry.py::llama3_8b", text))["sequence"] == 8192
+    assert capfd.readouterr().err == ""
+
+
 def test_sums_names_and_replaced_fields_are_worked_out():
     text = """
 from dataclasses import replace

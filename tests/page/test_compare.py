@@ -72,6 +72,14 @@ def test_a_pinned_run_stands_beside_the_one_that_it_became(
     expect(place.locator("svg.tm-bar")).to_have_count(2)
     place.locator(".tm-partings > summary").click()
     expect(place.locator(".tm-parted li").first).to_be_visible()
+    expect(place.locator(".tm-partings")).to_contain_text("They part first at: ")
+    # Which of two fields does what is found out a moment later.
+    sequence = page.locator('input[name="sequence"]')
+    sequence.fill("4096")
+    sequence.press("Enter")
+    expect(place.locator(".tm-partings")).to_contain_text(
+        "Why: changed one at a time", timeout=READY_MS
+    )
     width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert width <= 0
     axe(page)

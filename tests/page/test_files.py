@@ -124,6 +124,18 @@ def test_text_is_pasted_and_read_by_keyboard_alone(page: Page) -> None:
     assert (state["model"], state["micro_batch"], state["data"]) == ("llama-7b", "4", "4")
 
 
+def test_a_python_configuration_is_pasted_and_read_without_being_run(page: Page) -> None:
+    text = (
+        "def llama3_8b() -> Trainer.Config:\n    return Trainer.Config(\n"
+        '        hf_assets_path="./assets/hf/Llama-3.1-8B", model_spec=model_registry("8B"),\n'
+        "        training=TrainingConfig(local_batch_size=2, seq_len=4096),\n    )\n"
+    )
+    page.locator("[data-paste]").fill(text)
+    page.locator("[data-read]").click()
+    expect(said(page)).to_contain_text("Read: ", timeout=SETTLED_MS)
+    expect(page.locator(".tm output")).to_contain_text("Llama 3.1 8B at 4,096 tokens, 2 sequences")
+
+
 def test_what_cannot_be_read_says_why_and_changes_nothing(page: Page) -> None:
     before = page.url
     page.locator("[data-paste]").fill("base_model: x\nmicro_batch_size: many\nsequence_len: 8")

@@ -152,9 +152,8 @@ def _tokens(step: Estimate, reading: OomReading) -> tuple[str, int, int] | None:
 def _smallest(step: Estimate, room: int | None) -> Change | None:
     """The change that makes the step fit into ``room`` and alters the run least.
 
-    First what leaves the training as it is, then what needs no other GPUs, then what copies
-    nothing to the CPU, whose time is not known; of equals the quickest, then the one that saves
-    least.
+    First what leaves the training as it is, then what needs no other GPUs; of equals the quickest,
+    then the one that saves least.
     """
     if room is None or step.worst.peak_bytes <= room:
         return None
@@ -162,11 +161,10 @@ def _smallest(step: Estimate, room: int | None) -> Change | None:
     return min(enough, key=_alters, default=None)
 
 
-def _alters(change: Change) -> tuple[bool, bool, bool, float, int]:
+def _alters(change: Change) -> tuple[bool, bool, float, int]:
     return (
         not change.same_training,
         not change.same_gpus,
-        "offload" in change.fields,
         round(change.slower_percent, 3),
         change.saved_bytes,
     )

@@ -8,8 +8,11 @@ written, between ``$(`` and ``)``, for the report to ask about.
 
 from __future__ import annotations
 
-import ast
+# The classes of the parser itself: the library around them is larger than all that is read with it,
+# and a page does not have it.
+import _ast as ast
 import operator
+import warnings
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 
@@ -46,12 +49,14 @@ def values(field: str, name: str, text: str) -> dict[str, object]:
         allowed = f"it is larger than {_MOST_PYTHON // 2**10} KiB; a configuration is smaller"
         raise InputError(field, file, allowed)
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings(action="ignore"):  # of what its writer will be told
+            tree = compile(text, "<file>", "exec", ast.PyCF_ONLY_AST, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         said = getattr(error, "msg", "") or str(error) or "it is nested too deeply"
         where = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise InputError(field, file, f"it is not Python that can be read: {said}{where}") from None
-    reader = _Reader(tree)
+    assert isinstance(tree, ast.Module)
+    reader = _Reader(tree, text)
     if wanted and wanted not in reader.makers:
         raise InputError.unknown_name(f"function in {file}", wanted, tuple(reader.makers))
     chosen = wanted or reader.only
@@ -72,7 +77,9 @@ def values(field: str, name: str, text: str) -> dict[str, object]:
 class _Reader:
     """Follows the functions of one file."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, text: str) -> None:
+        #: Columns are counted in bytes.
+        self.lines = text.encode().splitlines()
         self.room = _MOST_EXPRESSIONS
         self.functions = {
             node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)
@@ -95,13 +102,13 @@ class _Reader:
         return next(iter(self.makers)) if len(self.makers) == 1 else ""
 
     def _makes(self, node: ast.FunctionDef) -> bool:
-        returns = ast.unparse(node.returns) if node.returns else ""
+        returns = self._text(node.returns) if node.returns else ""
         if returns.strip("'\"").endswith("Config"):
             return True
         return any(
             isinstance(one, ast.Return)
             and isinstance(one.value, ast.Call)
-            and ast.unparse(one.value.func).endswith("Config")
+            and _dotted(one.value.func).endswith("Config")
             for one in node.body
         )
 
@@ -120,7 +127,7 @@ class _Reader:
                 lines = [*(earlier if isinstance(earlier, list) else []), *unfollowed]
                 return {**made, LINES: lines} if lines else made
             if not self._followed(node, known, depth):
-                first = ast.unparse(node).splitlines()[0]
+                first = self.lines[node.lineno - 1].decode().strip()
                 unfollowed.append(f"line {node.lineno}: {first}")
         return {}
 
@@ -140,11 +147,11 @@ class _Reader:
         """What an expression comes to."""
         self.room -= 1
         if depth > _DEEPEST or self.room < 0:
-            return _unsaid(node)
+            return self._unsaid(node)
         if isinstance(node, ast.Constant):
-            return node.value if not isinstance(node.value, bytes | complex) else _unsaid(node)
+            return node.value if not isinstance(node.value, bytes | complex) else self._unsaid(node)
         if isinstance(node, ast.Name | ast.Attribute):
-            return _looked_up(node, known)
+            return self._looked_up(node, known)
         if isinstance(node, ast.List | ast.Tuple):
             return [self.value(item, known, depth + 1) for item in node.elts]
         if isinstance(node, ast.Dict):
@@ -160,20 +167,20 @@ class _Reader:
     def _sum(self, node: ast.expr, known: Mapping[str, object], depth: int) -> object:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self.value(node.operand, known, depth + 1)
-            return -inner if isinstance(inner, int | float) else _unsaid(node)
+            return -inner if isinstance(inner, int | float) else self._unsaid(node)
         if isinstance(node, ast.BinOp) and type(node.op) in _SUMS:
             left = self.value(node.left, known, depth + 1)
             right = self.value(node.right, known, depth + 1)
             if isinstance(left, int) and isinstance(right, int) and (right or _adds(node.op)):
                 return _SUMS[type(node.op)](left, right)
-        return _unsaid(node)
+        return self._unsaid(node)
 
     def _called(self, node: ast.Call, known: Mapping[str, object], depth: int) -> object:
-        name = ast.unparse(node.func)
+        name = _dotted(node.func)
         if name in self.functions and not node.args and not node.keywords:
             return self.made(name, depth + 1)
         if name.partition(".")[0] in _COMPUTING:
-            return _unsaid(node)
+            return self._unsaid(node)
         found: dict[str, object] = {COMPONENT: name}
         if name.rpartition(".")[2] == "replace" and len(node.args) == 1:  # dataclasses.replace
             base = self.value(node.args[0], known, depth + 1)
@@ -188,6 +195,32 @@ class _Reader:
             found[word.arg or "**"] = self.value(word.value, known, depth + 1)
         return found
 
+    def _looked_up(self, node: ast.expr, known: Mapping[str, object]) -> object:
+        """A name's value, an attribute of one, or a dotted name of something imported."""
+        words = _dotted(node).split(".")
+        if words == [""]:
+            return self._unsaid(node)
+        if words[0] not in known:
+            return ".".join(words)  # such as torch.bfloat16
+        found = known[words[0]]
+        for word in words[1:]:
+            if not isinstance(found, dict) or word not in found:
+                return self._unsaid(node)
+            found = found[word]
+        return deepcopy(found)  # what takes it over may change it
+
+    def _unsaid(self, node: ast.expr) -> str:
+        """An expression that only a run can tell, as a variable in other files is written."""
+        return f"$({self._text(node)})"
+
+    def _text(self, node: ast.expr) -> str:
+        """How an expression is written, in one line."""
+        last = node.end_lineno or node.lineno
+        lines = self.lines[node.lineno - 1 : last]
+        lines[-1] = lines[-1][: node.end_col_offset]
+        lines[0] = lines[0][node.col_offset :]
+        return " ".join(b" ".join(lines).decode(errors="replace").split())
+
 
 def _adds(sign: ast.operator) -> bool:
     return not isinstance(sign, ast.FloorDiv)
@@ -197,22 +230,14 @@ def _is_config(value: object) -> bool:
     return isinstance(value, dict) and str(value.get(COMPONENT, "")).endswith("Config")
 
 
-def _unsaid(node: ast.expr) -> str:
-    """An expression that only a run can tell, as a variable in other files is written."""
-    return f"$({ast.unparse(node)})"
-
-
-def _looked_up(node: ast.expr, known: Mapping[str, object]) -> object:
-    """A name's value, an attribute of one, or a dotted name of something imported."""
-    words = ast.unparse(node).split(".")
-    if words[0] not in known:
-        return ".".join(words)  # such as torch.bfloat16
-    found = known[words[0]]
-    for word in words[1:]:
-        if not isinstance(found, dict) or word not in found:
-            return _unsaid(node)
-        found = found[word]
-    return deepcopy(found)  # what takes it over may change it
+def _dotted(node: ast.expr) -> str:
+    """The dotted name of a value or of what is called; nothing where it is no name."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        above = _dotted(node.value)
+        return f"{above}.{node.attr}" if above else ""
+    return ""
 
 
 def _set(target: ast.expr, value: object, known: dict[str, object]) -> bool:
@@ -220,7 +245,7 @@ def _set(target: ast.expr, value: object, known: dict[str, object]) -> bool:
     if isinstance(target, ast.Name):
         known[target.id] = value
         return True
-    words = ast.unparse(target).split(".")
+    words = _dotted(target).split(".")
     inner = known.get(words[0])
     for word in words[1:-1]:
         if not isinstance(inner, dict):

@@ -22,7 +22,9 @@ BESIDE = (
     "csv",
     "dataclasses",
     "random",
+    "training_memory.later_door",
     "training_memory.plan_door",
+    "training_memory.replay",
     "training_memory.export_door",
 )
 
@@ -39,12 +41,11 @@ class Snapshot:
 def requests() -> list[dict[str, Any]]:
     """What the calculator answers before its memory is taken, so that a page's first is no first.
 
-    Every preset, a run with advice, a film, and a run that cannot be.
+    Every preset, a film, and a run that cannot be.
     """
     first = {"state": "", "set": {"preset": FIRST}}
     return [
         *({"state": "", "set": {"preset": preset}} for preset in PRESETS),
-        first | {"advice": True},
         first | {"door": "film", "beside": "full"},
         {"state": "", "set": {"sequence": "none", "data": "0", "model": "lama"}},
     ]

@@ -17,6 +17,7 @@ from .errors import InputErrors
 from .estimate import Estimate, estimate
 from .model import SHAPE_FIELDS
 from .run import Run
+from .slices import Work, finished
 
 #: Fields that are changed at once, and the events that differ then.
 _Doing = tuple[tuple[str, ...], frozenset[tuple[object, ...]]]
@@ -44,6 +45,14 @@ class Causes:
 
     @cached_property
     def _changed(self) -> list[_Doing]:
+        return finished(self._changes())
+
+    def steps(self) -> Work[None]:
+        """Find out, once and for all, what each field does; may be left off after each."""
+        if len(self.fields) > 1:
+            self.__dict__["_changed"] = yield from self._changes()
+
+    def _changes(self) -> Work[list[_Doing]]:
         """Fields changed in the first run, or else back in the second."""
         found, bound = list[_Doing](), list[str]()
         for field in self.fields:
@@ -55,6 +64,7 @@ class Causes:
                 found.append(((field,), events))
             else:
                 bound.append(field)
+            yield
         if 1 < len(bound) < len(self.fields):
             changed = _changed(self.left.run, self.right.run, bound)
             events = _differ(self.left, changed) if changed else self._back(bound)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import StrEnum
 
 from .errors import InputErrors
 from .estimate import peak_bytes
 from .gpus import Gpu
-from .largest import MOST, largest_micro_batch, longest_sequence
+from .largest import MOST, largest_in_steps, longest_in_steps
 from .layout import ZERO_STAGES
 from .records import dataclass
 from .run import Run
+from .slices import Work, finished
 
 #: How many steps of equal size a curve has, and how far beyond the run's own value it goes at most.
 _STEPS = 16
@@ -63,24 +63,31 @@ class Curve:
 
 def curves(run: Run) -> tuple[Curve, ...]:
     """Every curve of a run that has more than one point."""
-    found = (along_sequence(run), along_micro_batch(run), along_gpus(run))
+    return finished(curves_in_steps(run))
+
+
+def curves_in_steps(run: Run) -> Work[tuple[Curve, ...]]:
+    """:func:`curves`, which may be left off after every point."""
+    found = []
+    for along in (along_sequence, along_micro_batch, along_gpus):
+        found.append((yield from along(run)))
     return tuple(curve for curve in found if len(curve.points) > 1)
 
 
-def along_sequence(run: Run) -> Curve:
+def along_sequence(run: Run) -> Work[Curve]:
     """The peak against the tokens of a sequence."""
     unit = run.layout.token_multiple
     most = min(MOST, run.model.positions or MOST)
-    last = longest_sequence(run) if run.gpu else None
+    last = (yield from longest_in_steps(run)) if run.gpu else None
     values = _values(run.sequence, last, unit, most)
-    return _along(run, Along.SEQUENCE, run.sequence, values, last)
+    return (yield from _along(run, Along.SEQUENCE, run.sequence, values, last))
 
 
-def along_micro_batch(run: Run) -> Curve:
+def along_micro_batch(run: Run) -> Work[Curve]:
     """The peak against the sequences of a micro-batch."""
-    last = largest_micro_batch(run) if run.gpu else None
+    last = (yield from largest_in_steps(run)) if run.gpu else None
     values = _values(run.micro_batch, last, 1, MOST)
-    return _along(run, Along.MICRO_BATCH, run.micro_batch, values, last)
+    return (yield from _along(run, Along.MICRO_BATCH, run.micro_batch, values, last))
 
 
 def _values(now: int, last: int | None, unit: int, most: int) -> list[int]:
@@ -95,26 +102,30 @@ def _values(now: int, last: int | None, unit: int, most: int) -> list[int]:
     return sorted(found)
 
 
-def _along(run: Run, along: Along, now: int, values: list[int], last: int | None) -> Curve:
+def _along(run: Run, along: Along, now: int, values: list[int], last: int | None) -> Work[Curve]:
+    points = yield from _points(run, str(along), values)
     return Curve(
         along=along,
-        points=tuple(_points(run, str(along), values)),
+        points=tuple(points),
         now=now,
         gpu=run.gpu,
         last=last,
     )
 
 
-def _points(run: Run, field: str, values: list[int]) -> Iterator[tuple[int, int]]:
+def _points(run: Run, field: str, values: list[int]) -> Work[list[tuple[int, int]]]:
     request = run.to_json()
+    found = []
     for value in values:
         try:
-            yield value, peak_bytes(Run.from_json({**request, field: value}))
+            found.append((value, peak_bytes(Run.from_json({**request, field: value}))))
         except InputErrors:
             continue
+        yield
+    return found
 
 
-def along_gpus(run: Run) -> Curve:
+def along_gpus(run: Run) -> Work[Curve]:
     """The peak against GPUs: more and more replicas that share their states.
 
     By the run's stage of ZeRO, or where it has none by the highest that it can have:
@@ -124,7 +135,8 @@ def along_gpus(run: Run) -> Curve:
     replica = run.layout.gpus // run.layout.data
     doublings = {2**power for power in range(_DOUBLINGS + 1)} if shared.layout.zero else set()
     replicas = sorted(doublings | {run.layout.data})
-    points = [(data * replica, peak) for data, peak in _points(shared, "data", replicas)]
+    found = yield from _points(shared, "data", replicas)
+    points = [(data * replica, peak) for data, peak in found]
     capacity = run.gpu.memory_bytes if run.gpu else None
     fitting = [gpus for gpus, peak in points if capacity is not None and peak <= capacity]
     return Curve(

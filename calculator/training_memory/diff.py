@@ -17,6 +17,7 @@ from .model import SHAPE_FIELDS
 from .parting import Parting, Told
 from .records import dataclass
 from .run import DEFAULTS, Run
+from .slices import Work, finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +113,22 @@ def diff(left: Estimate, right: Estimate, *, why: bool = True) -> Difference:
 
     That estimates a run or two for each of them.
     """
+    return finished(diff_in_steps(left, right, why=why))
+
+
+def diff_in_steps(left: Estimate, right: Estimate, *, why: bool = True) -> Work[Difference]:
+    """:func:`diff`, which may be left off after every field."""
     fields = [*_differing(left.run, right.run)]
     textbook = [one.run.implementation is Implementation.PAPER for one in (left, right)]
     comparable = textbook[0] == textbook[1]
     names = [field for field, _, _ in fields]
     causes = Causes(left, right, names if why or len(names) == 1 else ())
+    yield
     pairs = abreast(left.worst.plan, right.worst.plan) if comparable else []
+    yield
+    yield from causes.steps()
     told = Told(left, right, pairs, causes)
+    yield from told.steps()
     return Difference(
         left=left,
         right=right,

@@ -7,12 +7,13 @@ from functools import cached_property
 from .categories import STATES, Category
 from .errors import InputError
 from .events import Group, place
-from .need import Fits, Need, is_played, need
+from .need import Fits, Need, is_played, needing
 from .omitted import omitted
 from .rank import Rank, rank_at, ranks
 from .recorded_step import trained_parameters
 from .records import dataclass
 from .run import Run
+from .slices import Work, finished
 from .step import step
 from .units import show_bytes
 from .walk import Segment, by_category, climb, opened, walk
@@ -116,7 +117,14 @@ class Estimate:
     @cached_property
     def need(self) -> Need:
         """What must be free on the fullest GPU; it takes longer than all else together."""
-        return need(self.run, self.worst.rank, self.worst.peak_bytes)
+        return finished(self.needing())
+
+    def needing(self) -> Work[Need]:
+        """:attr:`need`, which may be left off; once it is found, it is there."""
+        if "need" not in self.__dict__:
+            worst = self.worst
+            self.__dict__["need"] = yield from needing(self.run, worst.rank, worst.peak_bytes)
+        return self.need
 
     @property
     def fits(self) -> Fits | None:

@@ -6,18 +6,19 @@ Single changes are :mod:`.moves` and doublings of a split; each is estimated and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 from .cost import Cost, cost, global_batch
 from .errors import InputErrors
 from .estimate import Estimate, peak_bytes
 from .implementations import Implementation
-from .largest import largest_micro_batch, longest_sequence
-from .moves import Allow, price, single, words
+from .largest import largest_in_steps, longest_in_steps
+from .moves import Allow, Fields, price, single, words
 from .need import Fits, at_a_glance
 from .plans import Plan, Progress, fewest, search
 from .records import dataclass
 from .run import Run
+from .slices import T, Work, finished
 from .spelling import spellings
 
 
@@ -73,7 +74,19 @@ def changes(before: Estimate) -> tuple[Change, ...]:
     Nothing is listed that :func:`estimate` refuses, such as tensor parallelism over more GPUs than
     the model has heads.
     """
-    return tuple(sorted(_changes(before), key=_order))
+    return finished(changes_in_steps(before))
+
+
+def changes_in_steps(before: Estimate) -> Work[tuple[Change, ...]]:
+    """:func:`changes`, which may be left off after every change that is tried."""
+    run, old = before.run, cost(before.run)
+    request = run.to_json()
+    found = []
+    for fields in single(run):
+        if change := _tried(before, old, request, fields):
+            found.append(change)
+        yield
+    return tuple(sorted(found, key=_order))
 
 
 def _order(change: Change) -> tuple[bool, bool, bool, bool, float, int]:
@@ -88,33 +101,32 @@ def _order(change: Change) -> tuple[bool, bool, bool, bool, float, int]:
     )
 
 
-def _changes(before: Estimate) -> Iterator[Change]:
-    run, old = before.run, cost(before.run)
-    request = run.to_json()
-    for fields in single(run):
-        try:
-            after = Run.from_json({**request, **fields})
-        except InputErrors:
-            continue
-        peak = peak_bytes(after)
-        saved = before.worst.peak_bytes - peak
-        if saved <= 0:
-            continue
-        new = cost(after)
-        yield Change(
-            title=", ".join(words(run, after)),
-            price=price(run, after),
-            run=after,
-            fields={name: value for name, value in fields.items() if value != request[name]},
-            peak_bytes=peak,
-            saved_bytes=saved,
-            fits=None if after.gpu is None else peak <= after.gpu.memory_bytes,
-            tight=after.gpu is not None and at_a_glance(after, peak) is Fits.TIGHT,
-            cost=new,
-            slower_percent=_slower(old, new),
-            same_gpus=new.gpus == old.gpus,
-            same_training=trains_the_same(run, after),
-        )
+def _tried(before: Estimate, old: Cost, request: Fields, fields: Fields) -> Change | None:
+    """A change, tried; None where it saves nothing or the run cannot be."""
+    run = before.run
+    try:
+        after = Run.from_json({**request, **fields})
+    except InputErrors:
+        return None
+    peak = peak_bytes(after)
+    saved = before.worst.peak_bytes - peak
+    if saved <= 0:
+        return None
+    new = cost(after)
+    return Change(
+        title=", ".join(words(run, after)),
+        price=price(run, after),
+        run=after,
+        fields={name: value for name, value in fields.items() if value != request[name]},
+        peak_bytes=peak,
+        saved_bytes=saved,
+        fits=None if after.gpu is None else peak <= after.gpu.memory_bytes,
+        tight=after.gpu is not None and at_a_glance(after, peak) is Fits.TIGHT,
+        cost=new,
+        slower_percent=_slower(old, new),
+        same_gpus=new.gpus == old.gpus,
+        same_training=trains_the_same(run, after),
+    )
 
 
 def _slower(old: Cost, new: Cost) -> float:
@@ -202,7 +214,10 @@ def finding(
     for progress in search(run, gpus=gpus, batch=batch, allow=allow):
         yield progress
     shown = progress.plan.run if progress.plan else run
-    longest, largest = longest_sequence(shown), largest_micro_batch(shown)
+    limits = []
+    for limit in (longest_in_steps(shown), largest_in_steps(shown)):
+        limits.append((yield from _telling(limit, progress)))
+    longest, largest = limits
 
     def found(least: int | None, *, done: bool) -> Found:
         return Found(
@@ -225,6 +240,17 @@ def finding(
         least = told.gpus
         yield progress
     yield found(least, done=True)
+
+
+def _telling(work: Work[T], progress: Progress) -> Generator[Progress, None, T]:
+    """The same work, which tells of a progress wherever it may be left off."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        yield progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from .errors import InputErrors
 from .estimate import peak_bytes
 from .run import DEFAULTS, Run
+from .slices import Work, finished
 
 #: Beyond this many tokens in a micro-batch nothing is looked for.
 MOST = 2**30
@@ -21,6 +22,11 @@ def longest_sequence(run: Run) -> int | None:
 
     The learned positions of a model end it, and so does :data:`MOST`.
     """
+    return finished(longest_in_steps(run))
+
+
+def longest_in_steps(run: Run) -> Work[int | None]:
+    """:func:`longest_sequence`, which may be left off after every estimate."""
     unit = run.layout.token_multiple
     most = min(MOST, run.model.positions or MOST)
     return _largest(_fits(run, "sequence"), unit, most)
@@ -31,6 +37,11 @@ def largest_micro_batch(run: Run) -> int | None:
 
     There stay as many micro-batches in a step as there are.
     """
+    return finished(largest_in_steps(run))
+
+
+def largest_in_steps(run: Run) -> Work[int | None]:
+    """:func:`largest_micro_batch`, which may be left off after every estimate."""
     return _largest(_fits(run, "micro_batch"), 1, 2**20)
 
 
@@ -52,15 +63,17 @@ def _fits(run: Run, field: str) -> Callable[[int], bool]:
     return found
 
 
-def _largest(fit: Callable[[int], bool], unit: int, most: int) -> int | None:
+def _largest(fit: Callable[[int], bool], unit: int, most: int) -> Work[int | None]:
     """The largest multiple of ``unit`` up to ``most`` that fits, if what is smaller fits too."""
     if unit > most or not fit(unit):
         return None
     low, high = 1, 2
     while high * unit <= most and fit(high * unit):
         low, high = high, high * 2
+        yield
     high = min(high, most // unit + 1)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fit(middle * unit) else (low, middle)
+        yield
     return low * unit

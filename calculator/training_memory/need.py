@@ -17,6 +17,7 @@ from .layout import Exchange
 from .rank import Rank
 from .records import dataclass
 from .run import Run
+from .slices import Work, finished
 
 #: The CUDA context, in bytes. The least: a device's use less what llm.c allocated on it, on an RTX
 #: 3060 (docs/data/measured/rows.csv, M0195). The most: Hugging Face's guide "Model training
@@ -101,18 +102,24 @@ class Need:
 
 def need(run: Run, rank: Rank, allocated_bytes: int) -> Need:
     """What the GPU of a run that needs most needs free, its peak known."""
+    return finished(needing(run, rank, allocated_bytes))
+
+
+def needing(run: Run, rank: Rank, allocated_bytes: int) -> Work[Need]:
+    """:func:`need`, which may be left off while steps are played."""
     if not is_played(run):
         return _by_share(run, allocated_bytes)
     # Most answers play nothing, and start sooner without what it takes.
-    from .replay import replay, replay_growing
+    from .replay import replaying, replaying_growing
 
-    reserved_bytes = replay(run, rank).most_reserved
+    reserved_bytes = (yield from replaying(run, rank)).most_reserved
+    growing_bytes = (yield from replaying_growing(run, rank)).most_reserved
     return Need(
         allocated_bytes=allocated_bytes,
         reserved_bytes=max(reserved_bytes, allocated_bytes),
-        growing_bytes=max(replay_growing(run, rank).most_reserved, allocated_bytes),
+        growing_bytes=max(growing_bytes, allocated_bytes),
         played=True,
-        goes_through=_goes_through(run, rank, allocated_bytes, reserved_bytes),
+        goes_through=(yield from _goes_through(run, rank, allocated_bytes, reserved_bytes)),
         nccl_bytes=nccl(run),
     )
 
@@ -159,7 +166,9 @@ def is_played(run: Run) -> bool:
     return run.implementation in played and run.layout.tensor == run.layout.pipeline == 1
 
 
-def _goes_through(run: Run, rank: Rank, allocated_bytes: int, reserved_bytes: int) -> bool | None:
+def _goes_through(
+    run: Run, rank: Rank, allocated_bytes: int, reserved_bytes: int
+) -> Work[bool | None]:
     """Whether the allocator finds room on the run's GPU, with the smallest context beside it."""
     if run.gpu is None:
         return None
@@ -167,10 +176,10 @@ def _goes_through(run: Run, rank: Rank, allocated_bytes: int, reserved_bytes: in
     if room < allocated_bytes or room >= reserved_bytes:
         return room >= reserved_bytes
     from .allocator import OutOfMemoryError
-    from .replay import replay
+    from .replay import replaying
 
     try:
-        replay(run, rank, room)
+        yield from replaying(run, rank, room)
     except OutOfMemoryError:
         return False
     return True

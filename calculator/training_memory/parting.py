@@ -16,6 +16,7 @@ from .events import Counters, Phase, place
 from .formula import Formula
 from .outline import together
 from .records import dataclass
+from .slices import Work
 from .taken import is_readable, symbols
 
 
@@ -102,7 +103,10 @@ class Parting:
 
 
 class Told:
-    """The pairs of two steps as what is told of them: events and kinds of tensor that differ."""
+    """The pairs of two steps as what is told of them: events and kinds of tensor that differ.
+
+    They are there once :meth:`steps` is through.
+    """
 
     def __init__(
         self, left: Estimate, right: Estimate, pairs: Sequence[Pair], causes: Causes
@@ -113,9 +117,24 @@ class Told:
         #: Of each recorded part, by the places of its events; a part lives as long as its pairs.
         self._formulas: dict[int, dict[int, Formula | None]] = {}
         self.causes = {pair.key: causes.of(pair) for pair in pairs if not pair.alike}
-        self.events = tuple(self._event(pair) for pair in pairs if not pair.alike)
+        self.events: tuple[Parting, ...] = ()
         self.alike = 0
-        self.kinds = tuple(self._kinds())
+        self.kinds: tuple[Parting, ...] = ()
+
+    def steps(self) -> Work[None]:
+        """Tell of every event and kind of tensor; may be left off after each."""
+        events = []
+        for pair in self.pairs:
+            if not pair.alike:
+                events.append(self._event(pair))
+                yield
+        self.events = tuple(events)
+        kinds = []
+        for kind in self._kinds():
+            if kind:
+                kinds.append(kind)
+            yield
+        self.kinds = tuple(kinds)
 
     def _event(self, pair: Pair) -> Parting:
         event = pair.shown.event
@@ -166,8 +185,8 @@ class Told:
                     anew = next(taken, None)
         return known.get(spot.at)
 
-    def _kinds(self) -> Iterator[Parting]:
-        """The kinds of tensor that differ, each over all layers and micro-batches."""
+    def _kinds(self) -> Iterator[Parting | None]:
+        """The kinds of tensor over all layers and micro-batches; None for one that is alike."""
         groups: dict[tuple[Phase, str, object], list[Pair]] = {}
         for pair in self.pairs:
             event = pair.shown.event
@@ -178,6 +197,7 @@ class Told:
             one, other = _summed(self._sides(pair) for pair in pairs)
             if one and other and _alike(one, other):
                 self.alike += 1
+                yield None
                 continue
             named = {name for pair in pairs for name in self.causes.get(pair.key, ())}
             event = pairs[0].shown.event

@@ -21,9 +21,10 @@ from .fit import Found, batch_for, finding
 from .moves import Allow
 from .plans import Progress
 from .render.plan import found
+from .slices import SECONDS
 from .units import parse_count
 
-SLICE_SECONDS = 0.06
+SLICE_SECONDS = SECONDS
 _MOST_GPUS = 65_536
 _MOST_BATCH = 2**20
 

@@ -21,11 +21,12 @@ from .moves import Allow, Fields, in_plans
 from .need import Fits, at_a_glance
 from .records import dataclass
 from .run import Run
+from .slices import Work
 from .spelling import spellings
 from .splits import in_fsdp2, splits
 
 #: After so many plans a search says how far it is.
-_TOLD = 32
+_TOLD = 8
 #: Machines' worth of GPUs: below one machine any number is tried.
 _MACHINE = 8
 
@@ -198,6 +199,7 @@ def _that_may_fit(
         alike = tuple(value for name, value in split.items() if name not in _BATCH)
         if alike not in held:
             found = _held(request, split)
+            yield None
             if found is None:
                 continue
             held[alike] = found
@@ -305,6 +307,9 @@ def fewest(
     """
     assert run.gpu is not None
     for gpus in _numbers(run, batch, allow):
+        if gpus is None:
+            yield Fewest()
+            continue
         for fitting in _any_fits(run, gpus=gpus, batch=batch or gpus, allow=allow):
             if fitting:
                 yield Fewest(trying=gpus, gpus=gpus)
@@ -313,11 +318,14 @@ def fewest(
     yield Fewest()
 
 
-def _numbers(run: Run, batch: int | None, allow: Collection[Allow]) -> Iterator[int]:
-    """Numbers of GPUs worth trying: from where all states together fit, if ever anything does."""
+def _numbers(run: Run, batch: int | None, allow: Collection[Allow]) -> Iterator[int | None]:
+    """Numbers of GPUs worth trying: from where all states together fit, if ever anything does.
+
+    None every now and then, for others to have their turn.
+    """
     assert run.gpu is not None
     yield 1
-    if not _ever_fits(run, batch, allow):
+    if not (yield from _ever_fits(run, batch, allow)):
         return
     least = 2
     if run.implementation is Implementation.PAPER:
@@ -334,7 +342,7 @@ def _numbers(run: Run, batch: int | None, allow: Collection[Allow]) -> Iterator[
 _MACHINES = 64
 
 
-def _ever_fits(run: Run, batch: int | None, allow: Collection[Allow]) -> bool:
+def _ever_fits(run: Run, batch: int | None, allow: Collection[Allow]) -> Work[bool]:
     """Whether anything fits on however many GPUs: each with as little as there can be on one."""
     # Megatron shares optimizer states at most, and the others everything.
     shared = 1 if run.implementation in BY_STAGES else 3
@@ -355,6 +363,7 @@ def _ever_fits(run: Run, batch: int | None, allow: Collection[Allow]) -> bool:
             wanted = split | {"sequence_parallel": together}
             possible = [_possible(request, wanted, options) for options in moves]
             for choice in product(*possible):
+                yield
                 one = _made(request, wanted, choice)
                 if one and _surely_fits(one, least_bytes(one)):
                     return True

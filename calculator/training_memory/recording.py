@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 
 from .autograd import operations as op
 from .autograd.backward import BackwardPass
@@ -20,6 +19,7 @@ from .events import Event
 from .formula import Formula
 from .records import dataclass, field
 from .running import Move, Running
+from .slices import Work, finished
 from .structure import Structure
 
 #: Of what repeats (layers, chunks of the loss, micro-batches) so many are recorded: a first and a
@@ -74,8 +74,12 @@ def recording_of(structure: Structure, repeats: Mapping[str, int]) -> Recording:
     return record(structure, min(repeats["layer"], MOST), min(repeats["chunk"], MOST))
 
 
-# A search for a plan goes through a few hundred structures, again and again.
-@lru_cache(maxsize=512)
+#: Recordings that were made, the last asked for last: a search for a plan goes through a few
+#: hundred structures, again and again.
+_known: dict[tuple[Structure, int, int, int | None], Recording] = {}
+_MOST_KNOWN = 512
+
+
 def record(
     structure: Structure, layers: int, chunks: int = 1, micro_batches: int | None = None
 ) -> Recording:
@@ -83,6 +87,26 @@ def record(
 
     Where the run accumulates gradients, with two micro-batches unless another number is given.
     """
+    return finished(recording_in_steps(structure, layers, chunks, micro_batches))
+
+
+def recording_in_steps(
+    structure: Structure, layers: int, chunks: int = 1, micro_batches: int | None = None
+) -> Work[Recording]:
+    """:func:`record`, which may be left off within the step: a deep model takes a while."""
+    key = (structure, layers, chunks, micro_batches)
+    found = _known.pop(key, None)
+    if found is None:
+        found = yield from _recorded(*key)
+    _known[key] = found
+    if len(_known) > _MOST_KNOWN:
+        del _known[next(iter(_known))]
+    return found
+
+
+def _recorded(
+    structure: Structure, layers: int, chunks: int, micro_batches: int | None
+) -> Work[Recording]:
     tape = Tape(autocast=structure.autocast, offload=structure.offload)
     model = CausalLM(structure, layers, chunks)
     tape.units = units_of(tape, model)
@@ -98,8 +122,8 @@ def record(
         starts.append(len(tape.marks))
         tape.mark("forward", "embedding")
         held = None  # the outputs of the micro-batch before go only now
-        held = _micro_batch(tape, model, ids, labels)
-    recording = of_memory(tape, starts)
+        held = yield from _micro_batch(tape, model, ids, labels)
+    recording = yield from _of_memory(tape, starts)
     tape.units = Units()  # which knows the tape
     del held
     return recording
@@ -107,9 +131,14 @@ def record(
 
 def of_memory(memory: Memory, starts: Sequence[int] = (0,)) -> Recording:
     """The recording of what a memory was asked for; micro-batches begin at the marks ``starts``."""
+    return finished(_of_memory(memory, starts))
+
+
+def _of_memory(memory: Memory, starts: Sequence[int]) -> Work[Recording]:
     places: dict[Formula, int] = {}
     formula_of = tuple(_places(memory.facts, places))
-    sections = _sections(memory, starts)
+    yield
+    sections = yield from _sections(memory, starts)
     return Recording(
         sections=sections,
         facts=tuple(memory.facts),
@@ -138,10 +167,10 @@ def _leaving(sections: Sequence[Section], facts: Sequence[Facts]) -> Iterator[in
                 yield storage
 
 
-def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Tensor | None:
+def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Work[Tensor | None]:
     """Forward and backward; returns the logits, if the run holds on to them."""
     structure = model.structure
-    loss, logits = model.forward(tape, ids, labels)
+    loss, logits = yield from model.forward(tape, ids, labels)
     tape.mark("forward", "loss")
     tape.forget_casts()
     if logits is not None and tape.autocast and structure.implementation == "huggingface":
@@ -157,11 +186,11 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Te
     # reduces them first.
     way, drops = structure.split.way, structure.drops_gradients or structure.split.views
     keeps = way == "fsdp2" or not (drops or way == "deepspeed")
-    BackwardPass(tape, keeps=keeps).run(loss)
+    yield from BackwardPass(tape, keeps=keeps).steps(loss)
     return logits if structure.held_logits else None
 
 
-def _sections(memory: Memory, starts: Sequence[int]) -> tuple[Section, ...]:
+def _sections(memory: Memory, starts: Sequence[int]) -> Work[tuple[Section, ...]]:
     found = []
     marks = [*memory.marks, (len(memory.entries), "", NOWHERE)]
     heard: dict[int, list[tuple[int, str, str]]] = {}
@@ -174,6 +203,7 @@ def _sections(memory: Memory, starts: Sequence[int]) -> tuple[Section, ...]:
         moves = tuple(_move(entry) for entry in memory.entries[begin : marks[place + 1][0]])
         notes = tuple(heard.get(place, ()))
         found.append(_section(memory, turn, phase, part, moves, notes))
+        yield
     return tuple(found)
 
 

@@ -19,10 +19,11 @@ from .optimizers import get, is_hidden_matrix
 from .rank import Rank
 from .recorded import sizes_of
 from .recorded_step import optimizer_id, structure, values
-from .recording import Recording, record
+from .recording import Recording, recording_in_steps
 from .run import Run
 from .scratch import Room
 from .shares import share_of
+from .slices import Work, finished
 from .splitting import sharded, total_bytes
 from .structure import chunk_sizes, computes_in
 
@@ -49,15 +50,25 @@ def replay(run: Run, rank: Rank, capacity: int | None = None) -> Allocator:
 
     Raises :class:`.allocator.OutOfMemoryError`.
     """
+    return finished(replaying(run, rank, capacity))
+
+
+def replaying(run: Run, rank: Rank, capacity: int | None = None) -> Work[Allocator]:
+    """:func:`replay`, which may be left off within a step."""
     return _played(run, rank, Allocator(capacity))
 
 
 def replay_growing(run: Run, rank: Rank) -> Allocator:
     """The same with segments that grow."""
+    return finished(replaying_growing(run, rank))
+
+
+def replaying_growing(run: Run, rank: Rank) -> Work[Allocator]:
+    """:func:`replay_growing`, which may be left off within a step."""
     return _played(run, rank, GrowingAllocator())
 
 
-def _played(run: Run, rank: Rank, allocator: Allocator) -> Allocator:
+def _played(run: Run, rank: Rank, allocator: Allocator) -> Work[Allocator]:
     if run.implementation not in BY_STAGES:
         return _Player(run, allocator).played()
     from .megatron.replay import played
@@ -82,12 +93,14 @@ class _Player:
         #: What stays to the end.
         self.kept: list[Block] = []
 
-    def played(self) -> Allocator:
+    def played(self) -> Work[Allocator]:
         self._before()
-        recording, sizes = self._recorded()
+        yield
+        recording, sizes = yield from self._recorded()
         for step in range(STEPS):
-            left = self._passes(recording, sizes)
+            left = yield from self._passes(recording, sizes)
             self._update(first=step == 0)
+            yield
             for block in left:
                 self.allocator.release(block)
         return self.allocator
@@ -115,14 +128,16 @@ class _Player:
             self._keep(*[BUCKET_BYTES] * full, rest)
         self._keep(*WORKSPACES)
 
-    def _recorded(self) -> tuple[Recording, list[int]]:
+    def _recorded(self) -> Work[tuple[Recording, list[int]]]:
         run = self.run
         tokens = run.sequence * run.micro_batch
         chunks = len(chunk_sizes(run.model, str(run.switches.loss), tokens))
-        recording = record(structure(run, scratch=True), run.model.layers, chunks)
+        recording = yield from recording_in_steps(
+            structure(run, scratch=True), run.model.layers, chunks
+        )
         return recording, sizes_of(recording, values(run))
 
-    def _passes(self, recording: Recording, sizes: list[int]) -> list[Block]:
+    def _passes(self, recording: Recording, sizes: list[int]) -> Work[list[Block]]:
         """Forward and backward; returns what is left: gradients, the batch, held logits."""
         live: dict[int, Block] = {}
         allocate, release = self.allocator.allocate, self.allocator.release
@@ -134,6 +149,7 @@ class _Player:
                     live[storage] = allocate(sizes[storage], stream_of[storage])
                 elif target < 0:
                     release(live.pop(storage))
+            yield
         return list(live.values())
 
     def _update(self, *, first: bool) -> None:

@@ -2,11 +2,10 @@
 
 A request begins with a run, as ``run`` (JSON of a run) or as ``state`` (see :mod:`.controls`),
 and may change it: ``set`` fields as typed, then ``step`` numbers by doublings. ``units`` is "GB" or
-"GiB", ``prefix`` what the ids on the page begin with, ``advice`` asks for the list of changes and
-``curves`` for the peak against sequence length, micro-batch and GPUs.
-With ``"door": "film"`` the step is answered as a film to play, with ``"door": "switches"`` what
-a switch would change, and with ``"door": "oom"`` the text under ``error`` explained; see
-:mod:`.film_door`, :mod:`.switches_door` and :mod:`.oom_door`.
+"GiB", ``prefix`` what the ids on the page begin with. What takes longer than an answer is named
+under ``later``, and :mod:`.later_door` gives it.
+With ``"door": "film"`` the step is answered as a film to play, and with ``"door": "oom"`` the text
+under ``error`` explained; see :mod:`.film_door` and :mod:`.oom_door`.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import controls
-from .curves import curves
 from .errors import InputError, InputErrors
 from .estimate import Estimate, estimate
 from .render import form
-from .render.advice import advice
-from .render.curve import figures
 from .render.fields import FIELDS, Kind
+from .render.need import quickly
 from .render.pin import to_pin, unpinnable
 from .render.result import parts
 from .run import Run
@@ -74,10 +71,6 @@ def _doors(name: object) -> Callable[[Mapping[str, Any], controls.State], dict[s
         from . import oom_door
 
         return oom_door.answer
-    if name == "switches":
-        from . import switches_door
-
-        return switches_door.answer
     return _answer
 
 
@@ -87,20 +80,22 @@ def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, obje
     state = controls.normal(asked, run)
     binary = controls.is_binary(state)
     prefix = request.get("prefix", "tm")
-    full = bool(request.get("advice"))
-    html = parts(made, binary=binary, prefix=prefix, full=full)
-    # Trying every change takes longer than the answer, so it waits until it is asked for; that a
-    # run fits is known at once.
-    if request.get("advice") or (made.room_bytes or 0) >= 0:
-        html["advice"] = advice(made, binary=binary)
-    if request.get("curves"):
-        html["curves"] = figures(curves(run), binary=binary, prefix=prefix)
-    html["difference"] = _difference(made, state, prefix, why=full)
+    html = parts(made, binary=binary, prefix=prefix, full=False)
+    later = [] if quickly(made) else ["need"]
+    if (made.room_bytes or 0) < 0:
+        later.append("advice")
+    else:
+        html["advice"] = ""  # a run that fits needs none
+    if pinned := _pin(state):
+        html["difference"] = pinned
+    else:
+        later.append("difference")
     return {
         "ok": True,
         "run": run.to_json(),
-        "estimate": made.to_json(full=full),
+        "estimate": made.to_json(full=False),
         "html": html,
+        "later": later,
         "text": _texts(made, state),
         "summaries": form.summaries(run),
         "fields": {**form.shown(run), controls.UNITS: controls.UNIT_NAMES[binary]},
@@ -110,20 +105,12 @@ def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, obje
     }
 
 
-def _difference(made: Estimate, state: controls.State, prefix: str, *, why: bool) -> str:
-    """The run beside the one that was pinned, or the button that pins it."""
+def _pin(state: controls.State) -> str:
+    """The button that pins the run, or why what is pinned is none; "" where another one is."""
     try:
-        first = controls.pinned(state)
+        return "" if controls.pinned(state) else to_pin(state)
     except InputErrors as errors:
         return unpinnable(errors.errors)
-    if first is None:
-        return to_pin(state)
-    from .diff import diff
-    from .render.difference_html import difference_html
-
-    # Which of several fields does what takes an estimate for each; it follows with the advice.
-    found = diff(estimate(first), made, why=why)
-    return difference_html(found, state, binary=controls.is_binary(state), prefix=prefix)
 
 
 def _unread(request: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ import { python } from "./runtime.js";
  * @property {Record<string, string>} fields
  * @property {Record<string, string>} notes
  * @property {string} state
+ * @property {string[]} later  the parts that are still to be asked for
  * @property {string} unread  what the address said and Python did not understand
  */
 
@@ -34,10 +35,19 @@ import { python } from "./runtime.js";
  * @property {Record<string, string>} stepped  numbers as they were stepped to
  */
 
+/**
+ * What came of a slice of what takes longer; see training_memory/later_door.py.
+ * @typedef {{ok: false} | {ok: true, done: boolean, html: Record<string, string>,
+ *   notes: Record<string, string>}} Later
+ */
+
 /** The door that writes files; see training_memory/export_door.py. */
 const EXPORT_DOOR = "training_memory.export_door";
 
-/** How long nothing must change before it is told to a screen reader, and advice is asked for. */
+/** The door for what takes longer than an answer; see training_memory/later_door.py. */
+const LATER_DOOR = "training_memory.later_door";
+
+/** How long nothing must change before it is told to a screen reader, and more is asked for. */
 const SETTLED_MS = 600;
 
 class Calculator {
@@ -58,6 +68,10 @@ class Calculator {
   /** @type {Map<string, number>} */
   #steps = new Map();
   #asking = false;
+  /** The parts of the answer that have not come yet. @type {string[]} */
+  #missing = [];
+  /** Counts what is asked for later: of an earlier state it is given up. */
+  #later = 0;
   /** Whether something changed since the last request was sent. */
   #changed = false;
   /** The parts as they were last put in their places. @type {Map<string, string>} */
@@ -153,7 +167,7 @@ class Calculator {
   /** The implementation's switches came into sight, with nothing said of them since they changed. */
   #onUnfolded() {
     const idle = this.#runtime.state.name === "ready" && !this.#asking && !this.#changed;
-    if (idle) this.#askSwitches().catch(() => {});
+    if (idle) this.#settle(true);
   }
 
   /** Take the state from the page's address, or the built one where the address has none. */
@@ -277,6 +291,7 @@ class Calculator {
   /** Something changed: have it answered now, or as soon as Python is ready. */
   #request() {
     this.#changed = true;
+    this.#later += 1;
     clearTimeout(this.#settling);
     // Nothing is on its way: it is answered should the reader have Python tried again.
     if (this.#runtime.state.name === "failed") return;
@@ -289,7 +304,7 @@ class Calculator {
   }
 
   /** Ask for the latest; what changes meanwhile is asked together when the answer is there. */
-  async #ask(advice = false) {
+  async #ask() {
     if (this.#asking) return;
     this.#asking = true;
     this.#changed = false;
@@ -300,8 +315,6 @@ class Calculator {
       set: Object.fromEntries(set),
       step: Object.fromEntries(steps),
       prefix: this.#section.id,
-      advice,
-      curves: advice && this.#section.querySelector("[data-curves][open]") !== null,
     });
     try {
       /** @type {Answer | Refusal} */
@@ -315,11 +328,9 @@ class Calculator {
       }
       if (answer.ok) this.#take(answer, set, steps);
       else this.#refuse(answer);
-      if (!advice) this.#settle(answer.ok);
-      else if (answer.ok) {
-        this.#died.again();
-        this.#askSwitches().catch(() => {});
-      }
+      // A run that is pinned stands beside the answer, which need not settle for it.
+      if (answer.ok && answer.later.includes("difference")) this.#askLater(["difference"]).catch(() => {});
+      this.#settle(answer.ok);
     } catch (error) {
       this.#asking = false;
       if (this.#left.signal.aborted) return;
@@ -328,19 +339,32 @@ class Calculator {
     }
   }
 
-  /** Have said, one field after the other, what each switch would change, if they are in sight. */
-  async #askSwitches() {
-    const fold = this.#section.querySelector('details[data-key="implementation"]');
-    const state = this.#state;
-    if (!(fold instanceof HTMLDetailsElement)) return;
-    for (let from = ""; fold.open; ) {
-      /** @type {{ok: boolean, notes: Record<string, string>, next: string}} */
-      const answer = JSON.parse(await this.#runtime.ask(JSON.stringify({ door: "switches", state, from })));
-      if (this.#left.signal.aborted || this.#changed || this.#state !== state || !answer.ok) return;
-      this.#controls.note(answer.notes);
-      from = answer.next;
-      if (from === "") return;
+  /**
+   * Ask for what takes longer than an answer, a slice at a time, until something changes. What the
+   * reader does meanwhile waits for no more than one slice.
+   */
+  async #askLater(/** @type {string[]} */ parts) {
+    const later = ++this.#later;
+    for (let turn = 0; ; turn += 1) {
+      const request = { state: this.#state, parts, prefix: this.#section.id, turn };
+      /** @type {Later} */
+      const told = JSON.parse(await this.#runtime.ask(JSON.stringify(request), LATER_DOOR));
+      if (this.#left.signal.aborted || later !== this.#later || !told.ok) return;
+      this.#place(told.html);
+      this.#missing = this.#missing.filter((part) => !(part in told.html));
+      this.#controls.note(told.notes);
+      if (told.done) return;
     }
+  }
+
+  /** Nothing has changed for a while: what is missing of the answer, and what is looked at. */
+  async #askRest() {
+    const parts = [...this.#missing];
+    const open = (/** @type {string} */ fold) => this.#section.querySelector(`${fold}[open]`) !== null;
+    if (open("[data-curves]")) parts.push("curves");
+    if (open('details[data-key="implementation"]')) parts.push("switches");
+    this.#died.again();
+    if (parts.length > 0) await this.#askLater(parts);
   }
 
   /**
@@ -355,20 +379,8 @@ class Calculator {
     this.#set.clear();
     this.#steps.clear();
     const hadFocus = this.#section.contains(document.activeElement);
-    for (const place of this.#section.querySelectorAll("[data-part]")) {
-      const part = /** @type {HTMLElement} */ (place).dataset.part ?? "";
-      const html = answer.html[part];
-      if (html === undefined) {
-        // It comes later, and until then what stands there is another state's.
-        if (answer.state !== this.#shown && place.hasChildNodes()) place.setAttribute("aria-busy", "true");
-        continue;
-      }
-      // The output is busy until everything has settled.
-      if (place.tagName !== "OUTPUT") place.removeAttribute("aria-busy");
-      if (html === this.#parts.get(part)) continue;
-      morph(place, html);
-      this.#parts.set(part, html);
-    }
+    this.#place(answer.html, answer.state !== this.#shown);
+    this.#missing = answer.later;
     if (answer.state !== this.#shown) this.#planner?.changed();
     this.#shown = answer.state;
     // A button that its own effect took away hands the focus on to what it brought about.
@@ -387,6 +399,27 @@ class Calculator {
     this.#history = "keep";
   }
 
+  /**
+   * Put parts in their places.
+   * @param {Record<string, string>} parts
+   * @param {boolean} [whole]  whether the others are another state's until they come
+   */
+  #place(parts, whole = false) {
+    for (const place of this.#section.querySelectorAll("[data-part]")) {
+      const part = /** @type {HTMLElement} */ (place).dataset.part ?? "";
+      const html = parts[part];
+      if (html === undefined) {
+        if (whole && place.hasChildNodes()) place.setAttribute("aria-busy", "true");
+        continue;
+      }
+      // The output is busy until everything has settled.
+      if (place.tagName !== "OUTPUT") place.removeAttribute("aria-busy");
+      if (html === this.#parts.get(part)) continue;
+      morph(place, html);
+      this.#parts.set(part, html);
+    }
+  }
+
   /** @param {Refusal} refusal */
   #refuse(refusal) {
     // A number stepped to what cannot be is from now on as if it had been typed.
@@ -401,7 +434,8 @@ class Calculator {
     clearTimeout(this.#settling);
     this.#settling = setTimeout(() => {
       this.#section.querySelector("output")?.removeAttribute("aria-busy");
-      if (answered && !this.#changed) this.#ask(true);
+      // What of it cannot be had is missing; the answer is there.
+      if (answered && !this.#changed && !this.#asking) this.#askRest().catch(() => {});
     }, SETTLED_MS);
   }
 

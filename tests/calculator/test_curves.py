@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 
+import later
 from strategies import requests
 from training_memory.curves import Along, Curve, curves
 from training_memory.estimate import estimate
@@ -75,8 +76,8 @@ def test_replicas_share_as_far_as_the_implementation_goes(implementation: str, z
     if implementation in ("huggingface", "torchtitan"):
         request["recipe"] = "autocast-adam"
     assert ask(**request)[Along.GPUS].zero == zero
-    asked = json.loads(answer(json.dumps({"run": request, "curves": True})))
-    assert f"ZeRO-{zero}." in asked["html"]["curves"]
+    state = json.loads(answer(json.dumps({"run": request})))["state"]
+    assert f"ZeRO-{zero}." in later.whole(state, "curves")["curves"]
 
 
 def test_what_cannot_be_shared_has_no_curve_along_gpus() -> None:
@@ -106,9 +107,9 @@ def test_one_gpu_is_no_curve() -> None:
 
 @pytest.mark.parametrize("units", ["GB", "GiB"])
 def test_the_page_is_given_them_when_it_asks(units: str) -> None:
-    request = {"state": "model=gpt2&sequence=512", "units": units}
-    assert "curves" not in json.loads(answer(json.dumps(request)))["html"]
-    found = json.loads(answer(json.dumps({**request, "curves": True})))["html"]["curves"]
+    state = f"model=gpt2&sequence=512&units={units}"
+    assert "curves" not in json.loads(answer(json.dumps({"state": state})))["html"]
+    found = later.whole(state, "curves")["curves"]
     run = Run.from_json({"model": "gpt2", "sequence": 512})
     assert found == figures(curves(run), binary=units == "GiB")
     assert found.count("<table>") == found.count("<figure") == 3

@@ -131,9 +131,7 @@ def test_cost_does_not_grow_with_layers_or_micro_batches():
 
 
 def test_the_page_answers():
-    found = json.loads(
-        answer(json.dumps({"run": {"implementation": "torchtitan"}, "advice": True}))
-    )
+    found = json.loads(answer(json.dumps({"run": {"implementation": "torchtitan"}})))
     assert found["ok"]
     assert found["summaries"]["implementation"] == "torchtitan"
     assert "as torchtitan runs it" in found["html"]["answer"]

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 import pytest
 from hypothesis import given, settings
 
+import later
 from strategies import requests
 from training_memory import controls
 from training_memory.estimate import estimate
@@ -114,13 +115,19 @@ def test_units_change_what_is_shown_and_not_what_is_so():
     assert not ask(units="MB")["ok"]
 
 
-def test_advice_is_made_when_asked_for():
-    assert "advice" not in ask()["html"]
-    assert "Recompute every layer" in ask(advice=True)["html"]["advice"]
+def advice(**request: object) -> str:
+    return later.whole(ask(**request)["state"], "advice")["advice"]
+
+
+def test_advice_comes_later():
+    found = ask()
+    assert "advice" not in found["html"]
+    assert "advice" in found["later"]
+    assert "Recompute every layer" in advice()
 
 
 def test_every_change_has_its_lines_to_write() -> None:
-    found = ask(advice=True)["html"]["advice"]
+    found = advice()
     changes = found.count("data-set=")
     assert changes > 5
     assert found.count("Lines to write</summary>") == changes
@@ -131,22 +138,23 @@ def test_every_change_has_its_lines_to_write() -> None:
 
 
 def test_the_model_of_cost_stands_beside_the_costs_with_its_sources() -> None:
-    found = ask(state="gpu=a100-80gb", advice=True)["html"]["advice"]
+    found = advice(state="gpu=a100-80gb")
     assert "How time is worked out" in found
     for source in ("arXiv:2204.02311", "arXiv:1909.08053", "arXiv:1910.02054", "arXiv:2104.04473"):
         assert source in found
     assert "Rates of NVIDIA A100 80 GB: 312·10¹² operations a second; 300 GB a second" in found
-    unknown = ask(state="gpu=a10g-24gb", advice=True)["html"]["advice"]
+    unknown = advice(state="gpu=a10g-24gb")
     assert "of NVIDIA A10G 24 GB none are known (it has no data sheet of its own" in unknown
 
 
 def test_a_run_that_fits_needs_no_advice():
-    assert ask(state="model=decoder&sequence=8")["html"]["advice"] == ""
-    assert ask(state="model=decoder&sequence=8", advice=True)["html"]["advice"] == ""
+    found = ask(state="model=decoder&sequence=8")
+    assert found["html"]["advice"] == ""
+    assert found["later"] == []
 
 
 def test_applying_advice_does_what_it_says():
-    found = ask(advice=True)["html"]["advice"]
+    found = advice()
     (change,) = [
         line for line in found.split("<li>") if "Tensor and sequence parallelism over 8" in line
     ]
@@ -213,7 +221,9 @@ class Checker(HTMLParser):
 @given(requests())
 @settings(max_examples=40)
 def test_every_part_is_whole_html_that_a_strict_policy_lets_pass(request_json):
-    for name, html in ask(run=request_json, advice=True)["html"].items():
+    answered = ask(run=request_json)
+    html_of = answered["html"] | later.whole(answered["state"], *answered["later"])
+    for name, html in html_of.items():
         assert Checker(html).open == [], name
         assert "\n" not in html, "a blank line would end the block in a page's Markdown"
 
@@ -230,7 +240,8 @@ def test_the_whole_calculator_refers_only_to_what_is_in_it(preset):
 def test_the_built_page_shows_what_the_door_answers():
     """The page before Python has loaded and the page after are drawn by the same hand."""
     html = page.calculator(controls.of_preset("llama-7b"))
-    found = ask(set={"preset": "llama-7b"}, advice=True)
+    found = ask(set={"preset": "llama-7b"})
+    found["html"] |= later.whole(found["state"], *found["later"])
     for part in PARTS:
         assert found["html"][part] in html, part
     # Its buttons are only of use once there is a script.
@@ -264,16 +275,8 @@ def test_a_number_in_a_link_that_cannot_be_comes_back_for_its_field():
 
 
 def switches(state: str) -> dict[str, str]:
-    """The note of every switch, asked for one after the other."""
-    notes: dict[str, str] = {}
-    name = ""
-    while True:
-        found = ask(door="switches", state=state, **{"from": name})
-        assert found["ok"]
-        notes |= found["notes"]
-        name = found["next"]
-        if not name:
-            return notes
+    """The note of every switch."""
+    return later.whole(state, "switches")
 
 
 def test_each_switch_says_what_it_would_change():
@@ -304,8 +307,7 @@ def test_the_textbook_says_what_the_libraries_take():
 
 
 def test_a_run_that_cannot_be_has_no_switches():
-    found = ask(door="switches", state="model=gpt2&sequence=4096", **{"from": ""})
-    assert not found["ok"]
+    assert not later.ask(state="model=gpt2&sequence=4096", parts=["switches"])["ok"]
 
 
 # --- two runs side by side, and a job that died ------------------------------------------------
@@ -317,7 +319,9 @@ def test_a_run_is_pinned_and_compared_and_let_go():
     pin = dict(parse_qsl(unescape(button)))["pin"]
     assert Run.from_json(controls.request(controls.parse(pin))).to_json() == found["run"]
     pinned = ask(state=found["state"], set={"pin": pin, "recompute": "full"})
-    said = pinned["html"]["difference"]
+    assert "difference" not in pinned["html"]
+    assert "difference" in pinned["later"]
+    said = later.whole(pinned["state"], "difference")["difference"]
     assert controls.parse(pinned["state"])["pin"] == pin
     assert said.count('class="tm-bar"') == 2
     for words in ("recompute", "full", "Where they part", "Unpin", "Swap the two"):

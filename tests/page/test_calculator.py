@@ -208,8 +208,6 @@ def random_request(dice: random.Random) -> dict[str, Any]:
         request["step"] = {
             dice.choice(["sequence", "layers", "tensor"]): dice.choice([-3, -1, 1, 2])
         }
-    if dice.random() < 0.1:
-        request["advice"] = True
     return request
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from ..categories import Category
 from ..formula import Formula
+from ..slices import Work, finished
 from .memory import WORKING
 from .tape import Tape
 from .tensors import Argument, Edge, Grads, Node, Parameter, Tensor
@@ -29,14 +30,21 @@ class BackwardPass:
 
     def run(self, output: Tensor) -> None:
         """From the loss to every parameter."""
+        finished(self.steps(output))
+
+    def steps(self, output: Tensor) -> Work[None]:
+        """:meth:`run`, which may be left off after every node."""
         with self.tape.as_category(WORKING):
             # Held by torch.autograd.backward, which calls the engine, to the end.
             first = self.tape.new("the loss's gradient", output.numel, output.dtype)
-        self.run_from(output.edge, first)
+        yield from self._steps_from(output.edge, first)
         del first
 
     def run_from(self, edge: Edge | None, gradient: Tensor) -> None:
         """From an output whose gradient is known, which the caller holds."""
+        finished(self._steps_from(edge, gradient))
+
+    def _steps_from(self, edge: Edge | None, gradient: Tensor) -> Work[None]:
         assert isinstance(edge, tuple)
         root, slot = edge
         self.waiting = _dependencies(root)
@@ -47,6 +55,7 @@ class BackwardPass:
         try:
             while self.ready:
                 self._next()
+                yield
             self.tape.units.finish()
         finally:
             self.tape.gradients_on = before

@@ -6,6 +6,7 @@ from ..autograd.checkpoint import keep_every_other_product, keep_products
 from ..autograd.tape import Tape
 from ..autograd.tensors import Tensor
 from ..autograd.weights import Weights
+from ..slices import Work, finished
 from ..structure import Structure
 from . import compiled, losses
 from .adapters import fitting
@@ -24,23 +25,30 @@ class CausalLM:
         self.outer = Weights(structure.weights, fit)
         self.layers = [Weights(structure.weights, fit) for _ in range(layers)]
 
-    def forward(self, tape: Tape, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The loss, and the logits where all of them exist."""
+    def forward(
+        self, tape: Tape, ids: Tensor, labels: Tensor
+    ) -> Work[tuple[Tensor, Tensor | None]]:
+        """The loss, and the logits where all of them exist; may be left off after every layer."""
         tape.units.begin()
         head = self.outer("embedding" if self.structure.tied else "head", "V", "h")
         bias = self.outer.optional(self.structure.head_bias, "head bias", "V")
-        return losses.of(
-            tape, lambda: self.stack(tape, ids), head, bias, labels, self.structure, self.chunks
-        )
+        hidden = [(yield from self.stack_in_steps(tape, ids))]
+        # Handed over, not held here as well.
+        return losses.of(tape, hidden.pop, head, bias, labels, self.structure, self.chunks)
 
     def stack(self, tape: Tape, ids: Tensor) -> Tensor:
         """The last hidden states."""
+        return finished(self.stack_in_steps(tape, ids))
+
+    def stack_in_steps(self, tape: Tape, ids: Tensor) -> Work[Tensor]:
+        """:meth:`stack`, which may be left off after every layer."""
         tape.mark("forward", "embedding")
         start = self.family.before(tape, ids, self.outer, self.structure)
         x = start.take()
         for index, weights in enumerate(self.layers):
             tape.mark("forward", "layer", index)
             x = self._layer(tape, x, weights, start.others if index else start.first, index)
+            yield
         tape.mark("forward", "norm")
         x = tape.units.before("tail", x)
         with tape.module("final norm"):

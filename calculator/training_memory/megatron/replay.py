@@ -13,6 +13,7 @@ from ..rank import Rank
 from ..recorded import sizes_of
 from ..recording import Recording
 from ..run import Run
+from ..slices import Work
 from .held import FP32_BYTES, held_rows
 from .recording import record
 from .shape import structure, values
@@ -35,8 +36,10 @@ def is_short(run: Run) -> bool:
     return (waiting + 1) * layers <= MOST_LAYERS
 
 
-def played(run: Run, rank: Rank, allocator: Allocator, *, steps: int) -> Allocator:
+def played(run: Run, rank: Rank, allocator: Allocator, *, steps: int) -> Work[Allocator]:
     """The allocator after the first steps, two rounds of a schedule's steady passes in each.
+
+    It may be left off after every part of a pass.
 
     What a schedule's variables hold of a micro-batch goes after the next one's backward pass, a
     little later than it does.
@@ -45,9 +48,12 @@ def played(run: Run, rank: Rank, allocator: Allocator, *, steps: int) -> Allocat
     states = [row.bytes for row in rows if row.category is Category.OPTIMIZER]
     kept = [allocator.allocate(row.bytes) for row in rows if row.category is not Category.OPTIMIZER]
     order = list(_passes(run, rank))
-    parts = [_recorded(run, rank, part) for part in range(rank.parts)]
+    parts = []
+    for part in range(rank.parts):
+        parts.append(_recorded(run, rank, part))
+        yield
     for _ in range(steps):
-        _step(allocator, order, parts)
+        yield from _step(allocator, order, parts)
         casts = _casts(run, rows)
         block = allocator.allocate(casts) if casts else None
         # The first step makes them.
@@ -95,7 +101,7 @@ def _recorded(run: Run, rank: Rank, part: int) -> _Part:
     return recording, sizes_of(recording, values(run))
 
 
-def _step(allocator: Allocator, order: Sequence[Pass], parts: Sequence[_Part]) -> None:
+def _step(allocator: Allocator, order: Sequence[Pass], parts: Sequence[_Part]) -> Work[None]:
     waiting: dict[tuple[int, int], dict[int, Block]] = {}
     left: list[list[Block]] = [[] for _ in parts]
     for one in order:
@@ -109,6 +115,7 @@ def _step(allocator: Allocator, order: Sequence[Pass], parts: Sequence[_Part]) -
                     live[storage] = allocator.allocate(sizes[storage])
                 elif target < 0:
                     allocator.release(live.pop(storage))
+            yield
         if one.forward:
             waiting[one.part, one.micro_batch] = live
             continue

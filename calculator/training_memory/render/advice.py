@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from ..controls import address
 from ..estimate import Estimate
-from ..fit import Change, changes
+from ..fit import Change, changes_in_steps
+from ..slices import Work, finished
 from ..units import show_bytes
 from . import cost_model, costs, spelled
 from .svg import escape
@@ -20,10 +21,15 @@ def advice(estimate: Estimate, *, binary: bool = False, usable: bool = True) -> 
 
     The buttons can be used at once if ``usable``, else when a script takes them over.
     """
+    return finished(advice_in_steps(estimate, binary=binary, usable=usable))
+
+
+def advice_in_steps(estimate: Estimate, *, binary: bool = False, usable: bool = True) -> Work[str]:
+    """:func:`advice`, which may be left off after every change that is tried."""
     room = estimate.room_bytes
     if room is None or room >= 0:
         return ""
-    found = changes(estimate)
+    found = yield from changes_in_steps(estimate)
     if not found:
         return ""
     fitting = sum(change.fits is True for change in found)

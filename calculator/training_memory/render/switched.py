@@ -10,6 +10,7 @@ from ..estimate import peak_bytes
 from ..implementations import Implementation
 from ..recorded_step import structure
 from ..run import Run
+from ..slices import Work, finished
 from ..units import show_bytes
 from .fields import BY_NAME, Field, Kind, Place, at
 
@@ -26,11 +27,19 @@ def switched(name: str, run: Run, state: controls.State, *, binary: bool = False
     A choice that the run cannot have is left out, as is another name for what it has. Each choice
     takes a walk of its own, so this is not for the answer that a reader waits for.
     """
+    return finished(switched_in_steps(name, run, state, binary=binary))
+
+
+def switched_in_steps(
+    name: str, run: Run, state: controls.State, *, binary: bool = False
+) -> Work[str]:
+    """:func:`switched`, which may be left off after every choice."""
     now = peak_bytes(run)
-    return "; ".join(
-        f"{label}: {_difference(peak_bytes(other) - now, binary=binary)}"
-        for label, other in _others(BY_NAME[name], run, state)
-    )
+    said = []
+    for label, other in _others(BY_NAME[name], run, state):
+        said.append(f"{label}: {_difference(peak_bytes(other) - now, binary=binary)}")
+        yield
+    return "; ".join(said)
 
 
 def _others(field: Field, run: Run, state: controls.State) -> Iterator[tuple[str, Run]]:

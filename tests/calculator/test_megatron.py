@@ -21,8 +21,8 @@ from training_memory.step import step
 from training_memory.walk import opened
 
 STEPS = rows_of("megatron-steps.csv")
-#: Where parts interleave, what arrives early from other stages is not followed to the last tensor.
-ABOUT = 0.004
+#: Where parts interleave, the lower of the two peaks may miss some tokens' numbers.
+ABOUT = 1e-6
 
 
 def run_of(row) -> Run:
@@ -72,10 +72,12 @@ def highest(row) -> dict[str, int]:
 @pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
 def test_a_stage_holds_what_megatron_holds(row):
     traced = {name: int(row[f"{name}_bytes"]) for name in ("forward", "backward")}
+    found = highest(row)
+    assert max(found.values()) == max(traced.values())
     if row["interleave"] == "1":
-        assert highest(row) == traced
+        assert found == traced
     else:
-        assert highest(row) == pytest.approx(traced, rel=ABOUT)
+        assert found == pytest.approx(traced, rel=ABOUT)
 
 
 @pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])

@@ -130,11 +130,15 @@ def left_of(run: Run, rank: Rank, part: int) -> int:
     Its places, where those of several micro-batches in flight take turns, and what the graph of its
     last chances leads to.
     """
-    if not (mixed := mixed_layers(run, rank, part)):
+    return places_of(run, rank, part) + _sent_bytes(run, rank, part)
+
+
+def places_of(run: Run, rank: Rank, part: int) -> int:
+    """The places of a part's tokens, where those of several micro-batches take turns."""
+    mixed = mixed_layers(run, rank, part)
+    if not mixed or rank.in_flight == 1 or run.recompute is Recompute.FULL:
         return 0
-    in_turn = rank.in_flight > 1 and run.recompute is not Recompute.FULL
-    places = mixed * places_bytes(run) if in_turn else 0
-    return places + _sent_bytes(run, rank, part)
+    return mixed * places_bytes(run)
 
 
 def places_bytes(run: Run) -> int:

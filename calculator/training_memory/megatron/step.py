@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..blocks.ledger import Recompute
 from ..categories import Category
-from ..events import Event, Group, Node, Phase
+from ..events import Event, Group, Node, Phase, Repeat
 from ..held import Held, before_step
 from ..layouts import rounded
 from ..pipeline import Pass, rounds, tree
@@ -16,7 +16,7 @@ from ..recording import MOST
 from ..records import dataclass
 from ..run import Run
 from ..walk import Shared
-from .held import BF16_BYTES, FP32_BYTES, held_rows, left_of
+from .held import BF16_BYTES, FP32_BYTES, held_rows, left_of, places_of
 from .recording import record
 from .shape import dense_layers, mixed_layers, structure, values
 
@@ -65,7 +65,10 @@ class Kind:
 
     ``same``: the part's pass before went the same way; ``other``: the part whose gradient is there
     early, or whose is given back, if any; ``starts``: it is the part's first; ``late``: no forward
-    pass came between it and the one before.
+    pass came between it and the one before. Where parts interleave, ``unsent``: the pass leaves an
+    output to be sent after the backward pass that follows, or is that; ``given``: how
+    many of the part's last input and its gradient, which the model held on to, go as this begins,
+    or outlast it.
     """
 
     forward: bool
@@ -74,6 +77,8 @@ class Kind:
     other: int | None
     starts: bool
     late: bool
+    unsent: bool = False
+    given: int = 0
 
 
 class _Schedule:
@@ -83,7 +88,9 @@ class _Schedule:
     the next stage, and what goes to the one before, is held until the variable is given the next,
     and the input and output of a micro-batch until the next one's forward pass is done. With it
     (``forward_backward_pipelining_with_interleaving``) functions of their own take the passes, so
-    only what goes to the stage before is left; but the next gradient is there a pass early.
+    only what goes to the stage before is left; but the next gradient is there a pass early, an
+    output is sent only after the backward pass that follows, and each part of the model holds the
+    input that it was given last (``set_input_tensor``).
     """
 
     def __init__(self, run: Run, rank: Rank) -> None:
@@ -97,6 +104,9 @@ class _Schedule:
         self.made: dict[Kind, Shared] = {}
         self.last = run.micro_batches * rank.parts - 1
         self.ahead = rank.in_flight - 1
+        #: Whether forward and backward passes come in pairs at all.
+        wanted = (rank.stages - rank.stage - 1) * 2 + (rank.parts - 1) * rank.stages
+        self.pairs = wanted <= self.last
         #: Of a part's last routing, what goes when it first routes again, and is back at the end.
         self.routed = [left_of(run, rank, part) for part in range(rank.parts)]
 
@@ -125,7 +135,10 @@ class _Schedule:
             self._node,
         )
         # The last backward pass is through the first part.
-        left = [] if rank.parts > 1 else [self._ends(0), *self._came(0)]
+        left = [self._ends(0), *self._came(0)]
+        if rank.parts > 1:
+            held = sum(self._held(part, 2 if part else 1) for part in range(rank.parts))
+            left = [_goes("the last inputs", held, Category.ACTIVATIONS)]
         stay = [_opposite(one) for part in range(rank.parts) for one in self._routed_goes(part)]
         return [*passes, *left, *self._goes_back(0), *stay]
 
@@ -144,16 +157,56 @@ class _Schedule:
         other = self._part_of_backward(turn) if turn >= (1 if one.forward else 0) else None
         starts = one.forward and not one.micro_batch
         late = not one.forward and one.rank + self.ahead > self.last
-        return Kind(one.forward, one.part, same, other, starts, late)
+        if self.rank.parts == 1:
+            return Kind(one.forward, one.part, same, other, starts, late)
+        place = one.rank if one.forward else one.rank + self.ahead
+        unsent = self.pairs and self.ahead <= place <= self.last
+        unsent = unsent and not self.rank.has_head(self._part_of_forward(place))
+        given = self._given(one)
+        if not one.forward and other is not None and self._outlasts(one.rank - 1, one.rank):
+            other = None  # the model holds that gradient with its input
+        return Kind(one.forward, one.part, same, other, starts, late, unsent, given)
+
+    def _given(self, one: Pass) -> int:
+        """Of what the model held on to of a part: what goes with this pass, or outlasts it."""
+        if not one.forward:
+            return int(self._outlasts(one.rank, one.rank))
+        if not one.micro_batch:
+            return 0
+        parts, stages = self.rank.parts, self.rank.stages
+        period = stages * parts
+        # The pass before through this part: the one before in its group, or the last of a group.
+        before = one.rank - (1 if one.micro_batch % stages else period - stages + 1)
+        turn = before // period * period + (parts - 1 - one.part) * stages + before % stages
+        # Its gradient was held by a variable until the backward pass that came next.
+        return (turn + self.ahead < one.rank) + (turn + 1 + self.ahead < one.rank)
+
+    def _outlasts(self, turn: int, now: int) -> bool:
+        """Whether a backward pass's part was given no other input up to the backward pass ``now``.
+
+        ``turn`` and ``now`` are places among the backward passes.
+        """
+        stages, period = self.rank.stages, self.rank.stages * self.rank.parts
+        part = self._part_of_backward(turn)
+        given = min(now + self.ahead, self.last)
+        while self._part_of_forward(given) != part:
+            given -= 1
+        places = (one // period * stages + one % stages for one in (turn, given))
+        return next(places) == next(places)
 
     def _made(self, one: Pass, kind: Kind) -> Shared:
         body = self.ways[one.part][one.forward, kind.same]
+        if kind.starts and (goes := self._routed_goes(one.part)):
+            # By the end of the layers all of them have routed anew.
+            end = max(at for at, node in enumerate(body.children) if isinstance(node, Repeat)) + 1
+            body = Group(
+                label=body.label, children=(*body.children[:end], *goes, *body.children[end:])
+            )
         interleaved = self.rank.parts > 1
         if one.forward:
             nodes = (
                 self._interleaved_forward(body, kind) if interleaved else self._forward(body, kind)
             )
-            nodes += self._routed_goes(one.part) if kind.starts else []
         elif interleaved:
             nodes = self._interleaved_backward(body, kind)
         else:
@@ -172,11 +225,34 @@ class _Schedule:
 
     def _interleaved_forward(self, body: Group, kind: Kind) -> list[Node]:
         early = [] if kind.other is None else self._came(kind.other)
-        return [*map(_opposite, early), body, *early]
+        given = self._last_input(kind.part, kind.given)
+        unsent = map(_opposite, self._unsent(kind))
+        return [*given, *map(_opposite, early), body, *early, *unsent]
 
     def _interleaved_backward(self, body: Group, kind: Kind) -> list[Node]:
         sent = [] if kind.other is None else self._goes_back(kind.other)
-        return [body, self._ends(kind.part), *self._came(kind.part), *sent]
+        ends = [self._ends(kind.part), *self._unsent(kind)]
+        ends += map(_opposite, self._last_input(kind.part, kind.given))
+        return [body, *ends, *self._came(kind.part), *sent]
+
+    def _last_input(self, part: int, given: int) -> list[Event]:
+        size = self._held(part, given)
+        return [_goes("the last input", size, Category.ACTIVATIONS)] if size else []
+
+    def _held(self, part: int, given: int) -> int:
+        """A part's last input, its gradient, and the places where its tokens went."""
+        sent = given * self.sent_bytes * self._receives(part)
+        return sent + (places_of(self.run, self.rank, part) if given else 0)
+
+    def _unsent(self, kind: Kind) -> list[Event]:
+        if not kind.unsent:
+            return []
+        size = self.sent_bytes - rounded(1)  # of which one number would be left
+        return [_goes("output for the next stage", size, Category.ACTIVATIONS)]
+
+    def _part_of_forward(self, rank: int) -> int:
+        parts, stages = self.rank.parts, self.rank.stages
+        return rank % (stages * parts) // stages
 
     def _part_of_backward(self, rank: int) -> int:
         """The part that the backward pass of this place goes through."""

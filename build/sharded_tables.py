@@ -20,6 +20,12 @@ from training_memory.run import Run
 from training_memory.walk import climb
 
 _FRAMEWORKS = {"huggingface": "Hugging Face", "torchtitan": "torchtitan"}
+#: What DeepSpeed is told in numbers, and what it is called here.
+_NUMBERS = {
+    "reduce_bucket_size": "buckets of",
+    "prefetch_bucket_size": "prefetch of",
+    "param_persistence_threshold": "whole up to",
+}
 _WAYS = {"ddp": "DDP", "fsdp2": "FSDP2"}
 
 
@@ -52,11 +58,10 @@ def run_of(row: Row) -> Run:
 
 
 def _of_deepspeed(row: Row) -> Run:
-    told: dict[str, object] = {
-        name: row[name] for name in ("data", "reduce_bucket_size") if row[name]
-    }
+    told: dict[str, object] = {name: row[name] for name in ("data", *_NUMBERS) if row[name]}
     if row["overlap_comm"]:
         told["overlap_comm"] = row["overlap_comm"] == "True"
+    told["offload_optimizer"] = row["offload_optimizer"]
     request = {**request_of(row), **told, "sharding": "deepspeed", "zero": row["stage"]}
     return Run.from_json(request)
 
@@ -215,11 +220,12 @@ def _told(row: Row) -> str:
 
 
 def _told_deepspeed(row: Row) -> str:
-    found = [
+    found = [f"{words} {row[name]}" for name, words in _NUMBERS.items() if row[name]]
+    found += [
         text
         for text, told in (
-            (f"buckets of {row['reduce_bucket_size']}", row["reduce_bucket_size"]),
             ("overlap_comm", row["overlap_comm"] == "True"),
+            ("optimizer on the CPU", row["offload_optimizer"] == "cpu"),
             (f"{row['micro_batches']} micro-batches", row["micro_batches"] != "1"),
             (f"GPU {row['rank']}", row["rank"] != "0"),
         )

@@ -42,7 +42,7 @@ from .pipeline import Schedule
 from .rank import Rank, ranks
 from .records import dataclass
 from .run import Run
-from .sharding import ReduceDtype
+from .sharding import ReduceDtype, Way
 from .shares import share_of
 from .switches import Loss
 
@@ -313,7 +313,8 @@ def _keys_and_values(run: Run, rank: Rank) -> int:
 def _items(run: Run) -> tuple[int, int]:
     """The bytes of a number that replicas gather of weights and reduce of gradients."""
     states = run.recipe.by_category
-    if run.implementation is Implementation.PAPER or run.layout.zero < 3:
+    by_itself = run.implementation is Implementation.PAPER or run.layout.zero < 3
+    if by_itself or run.sharding.sharding is Way.DEEPSPEED:
         return states[Category.WEIGHTS], states[Category.GRADIENTS]
     # FSDP2 gathers in the dtype to compute in and reduces in its own.
     computed = 4 if run.recipe.precision == "fp32" else 2

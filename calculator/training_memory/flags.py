@@ -20,7 +20,7 @@ from .model import SHAPE_FIELDS, Model
 from .pipeline import Schedule
 from .render.table import wrapped
 from .run import DEFAULTS
-from .sharding import FsdpUnits, Prefetch, ReduceDtype, Way
+from .sharding import FsdpUnits, Host, Prefetch, ReduceDtype, Way
 from .switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter, Dtype, QuantStorage, Targets
 
@@ -88,6 +88,13 @@ RUN_HELP = {
     "bucket_views": ("", "DDP: gradients live in its buckets (gradient_as_bucket_view)"),
     "reduce_bucket_size": ("N", "DeepSpeed: how many numbers its bucket of gradients has"),
     "overlap_comm": ("", "DeepSpeed: a second bucket is filled while one is summed"),
+    "prefetch_bucket_size": ("N", "DeepSpeed's stage 3: numbers gathered ahead in one go"),
+    "param_persistence_threshold": ("N", "DeepSpeed's stage 3: weights so small stay whole"),
+    "max_live_parameters": ("N", "DeepSpeed's stage 3: how much is gathered at most, in numbers"),
+    "offload_optimizer": (
+        "NAME",
+        f"DeepSpeed: its optimizer's states elsewhere: {', '.join(Host)}",
+    ),
     "gpu": ("ID", "the GPU to fit into (see training-memory gpus), or none"),
 }
 _TUNING = tuple(tuning.USUAL)

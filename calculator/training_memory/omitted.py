@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from .categories import Category
 from .implementations import BY_STAGES, Implementation
 from .layout import Routing
-from .recorded_step import paged_bytes
+from .recorded_step import host_bytes, paged_bytes
 from .run import Run
 from .units import show_bytes
 
@@ -26,6 +26,10 @@ def omitted(run: Run) -> tuple[str, ...]:
 def _recorded(run: Run) -> Iterator[str]:
     yield _BESIDE
     yield "What kernels take for themselves, such as cuBLAS workspaces and attention's backward."
+    if host := host_bytes(run):
+        yield (
+            f"The optimizer's states, in the CPU's memory: {show_bytes(host)} there for each GPU."
+        )
     if paged := paged_bytes(run):
         yield (
             f"The optimizer's paged states ({show_bytes(paged)}): the driver moves them between "

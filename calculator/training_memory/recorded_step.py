@@ -134,6 +134,15 @@ def paged_bytes(run: Run) -> int:
     return sum(sizes)
 
 
+def host_bytes(run: Run) -> int:
+    """What a GPU's process keeps in the CPU's memory instead."""
+    if not by_deepspeed(run):
+        return 0
+    from .deepspeed import step as zero
+
+    return zero.host_bytes(run, optimizer_id(run)) if zero.offloads(run) else 0
+
+
 def recorded_step(run: Run) -> Group:
     """The whole step."""
     made = sized(run)

@@ -28,6 +28,13 @@ class Way(StrEnum):
     DEEPSPEED = "deepspeed"
 
 
+class Host(StrEnum):
+    """Where DeepSpeed keeps the optimizer's states: on the GPU, or in the CPU's memory."""
+
+    NONE = "none"
+    CPU = "cpu"
+
+
 class FsdpUnits(StrEnum):
     """What FSDP gathers at a time: each layer, and the embedding and the head with the last norm.
 
@@ -61,7 +68,10 @@ class Sharding:
     ``reshard_after_forward``, its units, its prefetch and its ``reduce_dtype``, and DDP's
     ``gradient_as_bucket_view``. Of DeepSpeed's ``zero_optimization``: ``reduce_bucket_size`` in
     numbers, or "auto", of which transformers makes the hidden size's square, and ``overlap_comm``,
-    which takes two buckets.
+    which takes two buckets; of its stage 3 ``prefetch_bucket_size``,
+    ``param_persistence_threshold`` and ``max_live_parameters``, likewise in numbers. With
+    ``offload_optimizer`` the 32-bit weights and all that the optimizer keeps are in the CPU's
+    memory, and it steps there.
     """
 
     sharding: Way = Way.DDP
@@ -73,6 +83,10 @@ class Sharding:
     bucket_views: bool = False
     reduce_bucket_size: int | str = 500_000_000
     overlap_comm: bool = False
+    prefetch_bucket_size: int | str = 50_000_000
+    param_persistence_threshold: int | str = 100_000
+    max_live_parameters: int = 1_000_000_000
+    offload_optimizer: Host = Host.NONE
 
 
 #: As a request has them that says nothing; None is the implementation's own way.
@@ -86,6 +100,10 @@ USUAL: Mapping[str, object] = {
     "bucket_views": False,
     "reduce_bucket_size": None,
     "overlap_comm": False,
+    "prefetch_bucket_size": None,
+    "param_persistence_threshold": None,
+    "max_live_parameters": None,
+    "offload_optimizer": "none",
 }
 
 _OF_FSDP2 = (
@@ -97,7 +115,8 @@ _OF_FSDP2 = (
 )
 #: transformers' word for what it works out from the model (integrations/deepspeed.py).
 AUTO = "auto"
-_OF_DEEPSPEED = ("reduce_bucket_size", "overlap_comm")
+OF_STAGE_3 = ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters")
+_OF_DEEPSPEED = ("reduce_bucket_size", "overlap_comm", "offload_optimizer", *OF_STAGE_3)
 #: The fields that one way alone has, and what it is called.
 _OWN: Mapping[Way, tuple[tuple[str, ...], str]] = {
     Way.FSDP2: (_OF_FSDP2, "FSDP2"),
@@ -134,12 +153,21 @@ def read(reading: Reading, implementation: Implementation, layout: Layout) -> Sh
         bucket_views=reading.field("bucket_views", a_flag, False),
         reduce_bucket_size=reading.switch("reduce_bucket_size", _numbers, usual.reduce_bucket_size),
         overlap_comm=reading.field("overlap_comm", a_flag, False),
+        offload_optimizer=reading.field("offload_optimizer", a_choice(Host), Host.NONE),
+        **{name: reading.switch(name, _from_none, getattr(usual, name)) for name in OF_STAGE_3},
     )
 
 
 def _numbers(name: str, value: object) -> int | str:
     """How many numbers a buffer has, or "auto"."""
     return AUTO if value == AUTO else parse_count(name, value, most=_MOST_NUMBERS)
+
+
+def _from_none(name: str, value: object) -> int | str:
+    """The same, where none at all may be."""
+    if value == AUTO and name != "max_live_parameters":
+        return AUTO
+    return parse_count(name, value, least=0, most=_MOST_NUMBERS)
 
 
 def with_zero(layout: Layout, sharding: Sharding, implementation: Implementation) -> Layout:
@@ -180,6 +208,11 @@ def refused(
         from .deepspeed.allowed import refused as refused_by_deepspeed
 
         yield from refused_by_deepspeed(layout, recipe, switches, tuning, implementation)
+        for name in OF_STAGE_3 if layout.zero != 3 else ("overlap_comm",):
+            if getattr(sharding, name) != getattr(usual, name):
+                of = "stage 3 has this; set zero to 3" if layout.zero != 3 else "stages 1 and 2"
+                allowed = f"of DeepSpeed's only {of}"
+                yield InputError(name, getattr(sharding, name), allowed)
     if layout.data == 1:
         return
     if sharding.sharding is Way.DDP:

@@ -37,6 +37,17 @@ def woven(made: Sized, phase: str, turn: int, hear: Hear) -> list[Node]:
     return nodes
 
 
+def heard(made: Sized, phase: str, turn: int) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Every note of a phase of a micro-batch in order: what it is, and the weight."""
+    for section in made.recording.sections:
+        if (section.micro_batch, section.phase) == (turn, phase) and section.notes:
+            layered = section.part[0] == "layer"
+            turns = made.turns(section) if layered else [(section, 1)]
+            for own, number in turns:
+                for _, kind, weight in own.notes:
+                    yield kind, (weight, number - 1 if layered else 0)
+
+
 def _cuts(section: Section, layer: int, hear: Hear) -> tuple[Cut, ...]:
     found: dict[int, list[Event]] = {}
     for at, kind, weight in section.notes:

@@ -23,7 +23,7 @@ AUTO_1B = 2048 * 2048
 
 def cases() -> tuple[ZeroCase, ...]:
     """Every case of the table, in order."""
-    return tuple(dict.fromkeys(_first_two()))
+    return tuple(dict.fromkeys((*_first_two(), *_third())))
 
 
 def _first_two() -> Iterator[ZeroCase]:
@@ -43,3 +43,26 @@ def _first_two() -> Iterator[ZeroCase]:
         sgd = QWEN.with_(optimizer="sgd-momentum", micro_batches=2)
         yield ZeroCase(step=sgd, data=64, stage=stage, rank=63, reduce_bucket_size=10_000_000)
     yield ZeroCase(step=LLAMA_7B.with_(recompute="full"), data=8, stage=2)
+
+
+def _third() -> Iterator[ZeroCase]:
+    base = ZeroCase(step=LLAMA_1B, data=8, stage=3)
+    full = base.with_(step=LLAMA_1B.with_(recompute="full"))
+    # What transformers makes of "auto": 0.9 of the hidden size's square, ten times the hidden size.
+    auto = {
+        "reduce_bucket_size": AUTO_1B,
+        "prefetch_bucket_size": int(0.9 * AUTO_1B),
+        "param_persistence_threshold": 20480,
+    }
+    # Of so many layers that weights are given back, and so few that a trace takes no quarter hour.
+    part = LLAMA_7B.with_(shape=(("layers", 8),), sequence=1024)
+    yield ZeroCase(step=part.with_(recompute="full"), data=8, stage=3)
+    yield full.with_(data=64, **auto)
+    yield ZeroCase(step=GPT2, data=4, stage=3, reduce_bucket_size=10_000_000)
+    small = QWEN.with_(shape=(("layers", 3),), sequence=512)
+    for stage in (2, 3):
+        step = small.with_(recompute="full", micro_batches=stage - 1)
+        yield ZeroCase(step=step, data=4, stage=stage, offload_optimizer="cpu")
+    yield ZeroCase(step=small, data=64, stage=3, prefetch_bucket_size=0)
+    yield ZeroCase(step=small.with_(precision="fp32", optimizer="adamw-foreach"), data=4, stage=3)
+    yield base

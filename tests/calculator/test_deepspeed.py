@@ -7,26 +7,27 @@ from typing import Any
 import pytest
 
 from traced import OPTIMIZERS, RECIPES, rows_of
+from training_memory.categories import Category
 from training_memory.deepspeed import flat, step
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
 from training_memory.events import Group
 from training_memory.model import Model
-from training_memory.recorded_step import held_rows, optimizer_id, sized
+from training_memory.recorded_step import held_rows, host_bytes, optimizer_id, sized
 from training_memory.run import Run
 from training_memory.walk import climb, walk, walk_expanded
 
 ROWS = rows_of("zero-steps.csv")
+NUMBERS = ("reduce_bucket_size", "prefetch_bucket_size", "param_persistence_threshold")
 
 
 def asked(row: dict[str, str]) -> dict[str, Any]:
     """The run that a row traced."""
     optimizer, kernel = OPTIMIZERS[row["optimizer"]]
-    told = {
-        name: row[name] if name == "reduce_bucket_size" else row[name] == "True"
-        for name in ("reduce_bucket_size", "overlap_comm")
-        if row[name]
-    }
+    told: dict[str, Any] = {name: row[name] for name in NUMBERS if row[name]}
+    if row["overlap_comm"]:
+        told["overlap_comm"] = row["overlap_comm"] == "True"
+    told["offload_optimizer"] = row["offload_optimizer"]
     return {
         "model": row["model"],
         "shape": dict(pair.split("=") for pair in row["shape"].split()),
@@ -62,10 +63,11 @@ def highest(row: dict[str, str]) -> dict[str, int]:
 
 
 def test_there_are_rows_of_every_kind():
-    assert len(ROWS) >= 12
-    assert {row["stage"] for row in ROWS} >= {"1", "2"}
+    assert len(ROWS) >= 22
+    assert {row["stage"] for row in ROWS} == {"1", "2", "3"}
     assert {row["data"] for row in ROWS} >= {"8", "64"}
-    for name in ("overlap_comm", "reduce_bucket_size", "recompute", "rank", "precision"):
+    names = ("overlap_comm", "reduce_bucket_size", "recompute", "rank", "precision")
+    for name in (*names, "offload_optimizer"):
         assert len({row[name] for row in ROWS}) > 1, name
 
 
@@ -114,10 +116,63 @@ def test_what_stays_is_the_papers_share(gpus):
     assert stays == pytest.approx(wanted, rel=1e-5)
 
 
+# estimate_zero2_model_states_mem_needs of deepspeed/runtime/zero/stage_1_and_2.py (0.19.8): of GPU
+# memory 2 bytes a parameter and 18 divided by the GPUs, gradients in 16 and in 32 bits among them.
+def test_the_step_has_what_deepspeeds_own_estimate_counts():
+    run = Run.from_json(_run(model="llama-7b"))
+    stays = sum(one.bytes for one in held_rows(run))
+    own = sum(2 * group.share for group in flat.groups(run.model, "huggingface", 8))
+    in_fp32 = sum(
+        event.bytes
+        for event in step.optimizer_events(run, optimizer_id(run), 0)
+        if event.label == "tensor of own gradients in fp32 is made"
+    )
+    parameters = run.model.parameters.total
+    wanted = 2 * parameters + 18 * parameters // 8
+    assert stays + own + in_fp32 == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_small_model_is_never_given_back_and_a_large_one_is():
+    def gathered(layers: int) -> int:
+        # Over so many GPUs that hardly anything is each one's own.
+        split = {"zero": 3, "sharding": "deepspeed", "data": 1024}
+        request = _run(**split, model="llama-7b", shape={"layers": layers}, sequence=64)
+        return estimate(Run.from_json(request)).worst.totals[Category.TEMPORARY]
+
+    # Weights are kept that are used again within 1e9 numbers (stage3_max_reuse_distance).
+    assert gathered(32) < 1.2 * gathered(16)
+    matrices = 4 * 4096 * 4096 + 3 * 4096 * 11008
+    assert gathered(4) - gathered(2) == pytest.approx(2 * 2 * matrices, rel=1e-3)
+
+
+# estimate_zero3_model_states_mem_needs of deepspeed/runtime/zero/stage3.py (0.19.8): with the
+# optimizer there, 16 bytes a parameter in the CPU's memory; ours has 16-bit copies beside them.
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_what_is_offloaded_is_in_the_cpus_memory(zero):
+    request = _run(model="llama-7b", zero=zero, sharding="deepspeed")
+    here = Run.from_json(request)
+    away = Run.from_json({**request, "offload_optimizer": "cpu"})
+    parameters = here.model.parameters.total
+    saved = sum(one.bytes for one in held_rows(here)) - sum(one.bytes for one in held_rows(away))
+    assert saved > 11.5 * parameters / 8
+    assert host_bytes(here) == 0
+    assert 16 * parameters / 8 < host_bytes(away) < 18.6 * parameters / 8
+    assert any("in the CPU's memory" in sentence for sentence in estimate(away).omitted)
+
+
 def test_auto_is_the_square_of_the_hidden_size():
     auto, same = (
         estimate(Run.from_json(_run(reduce_bucket_size=size))).worst.peak_bytes
         for size in ("auto", 4096 * 4096)
+    )
+    assert auto == same
+    # transformers/integrations/deepspeed.py, trainer_config_finalize.
+    third = {"zero": 3, "sharding": "deepspeed"}
+    auto, same = (
+        estimate(
+            Run.from_json(_run(**third, prefetch_bucket_size=a, param_persistence_threshold=b))
+        ).worst.peak_bytes
+        for a, b in (("auto", "auto"), (int(0.9 * 4096**2), 40960))
     )
     assert auto == same
 
@@ -141,6 +196,11 @@ def test_stages_one_and_two_are_deepspeeds_where_nothing_is_said():
         (_run(zero=0, reduce_bucket_size=1000), "reduce_bucket_size"),
         (_run(prefetch="explicit"), "prefetch"),
         (_run(pipeline=2), "pipeline"),
+        (_run(zero=0, sharding="deepspeed"), "zero"),
+        (_run(zero=0, offload_optimizer="cpu"), "offload_optimizer"),
+        (_run(prefetch_bucket_size=1000), "prefetch_bucket_size"),
+        (_run(zero=3, sharding="deepspeed", overlap_comm=True), "overlap_comm"),
+        (_run(zero=3, recipe="autocast-adam", max_live_parameters=0), "max_live_parameters"),
         (_run(reduce_bucket_size="much"), "reduce_bucket_size"),
     ],
 )

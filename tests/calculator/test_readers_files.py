@@ -93,9 +93,6 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         {
             *("model", "GPUs", "sequence", "bf16.enabled", "gradient_accumulation_steps"),
             *("gradient_clipping", "train_batch_size", "train_micro_batch_size_per_gpu"),
-            *("reduce_bucket_size", "zero_optimization.stage3_max_live_parameters"),
-            "zero_optimization.stage3_prefetch_bucket_size",
-            "zero_optimization.stage3_param_persistence_threshold",
         },
     ),
     (
@@ -114,12 +111,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "recompute": "full",
             "clip": True,
         },
-        {
-            "GPUs",
-            *("reduce_bucket_size", "zero_optimization.stage3_max_live_parameters"),
-            "zero_optimization.stage3_prefetch_bucket_size",
-            "zero_optimization.stage3_param_persistence_threshold",
-        },
+        {"GPUs"},
     ),
     (
         "ds-zero2-offload.json",
@@ -135,7 +127,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "clip": True,
         },
         {
-            *("model", "GPUs", "sequence", "zero_optimization.offload_optimizer.device"),
+            *("model", "GPUs", "sequence"),
         },
     ),
     (
@@ -199,6 +191,8 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             **HUGGING_FACE,
             "data": 16,
             "zero": 2,
+            "sharding": "deepspeed",
+            "offload_optimizer": "none",
             "micro_batches": 4,
             "recipe": "mixed-adam",
             "clip": True,
@@ -692,6 +686,12 @@ def test_megatrons_latents_are_those_of_their_model():
 def test_degrees_said_beside_the_files_decide_the_micro_batches():
     spread = read("ds-zero2-offload.json", data=8).fields
     assert (spread["micro_batch"], spread["reduce_bucket_size"]) == (8, 200_000_000)
+    assert spread["offload_optimizer"] == "cpu"
+    third = read("ds-auto.json", data=8).fields
+    assert third["sharding"] == "deepspeed"
+    for name in ("reduce_bucket_size", "prefetch_bucket_size", "param_persistence_threshold"):
+        assert third[name] == "auto"
+    assert third["max_live_parameters"] == 10**9
     assert read("megatron-llama.sh", data=16).fields["micro_batches"] == 4
     sharded = read("titan-llama3-8b.toml", data=8).fields
     assert (sharded["data"], sharded["zero"]) == (8, 3)
@@ -700,11 +700,9 @@ def test_degrees_said_beside_the_files_decide_the_micro_batches():
 
 
 def test_what_is_lost_says_why():
-    (lost,) = (
-        finding
-        for finding in read("ds-zero2-offload.json").report.of(Standing.LOST)
-        if finding.key == "zero_optimization.offload_optimizer.device"
-    )
+    text = '{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}'
+    (lost,) = read_files([("ds.json", text)], {"data": 8}).report.of(Standing.LOST)
+    assert lost.key == "zero_optimization.offload_param.device"
     assert "counted as staying on the GPU" in lost.said
 
 

@@ -39,10 +39,11 @@ def peaks():
 def test_versions_and_dates_are_known():
     versions = json.loads((FOLDER / "versions.json").read_text(encoding="utf-8"))
     assert set(versions) == {
-        *("blocks", "steps", "sharded", "sharded-tuning", "tuning", "real", "megatron"),
+        *("blocks", "steps", "sharded", "sharded-tuning", "tuning", "real", "megatron", "zero"),
     }
     assert versions["tuning"]["peft"]
     assert versions.pop("megatron")["megatron-core"]
+    assert versions["zero"]["deepspeed"]
     for kind in versions.values():
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", kind["date"])
         assert all(re.match(r"\d+\.\d+", kind[name]) for name in ("python", "torch"))

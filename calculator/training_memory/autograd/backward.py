@@ -70,6 +70,7 @@ class BackwardPass:
         for hook in node.hooks:
             hook()
         node.hooks.clear()
+        self.tape.note_weights(node.inputs, "back")
         with self.tape.module(node.module):
             found = self._gradients(node, self.buffers.pop(node))
             # PyTorch hands them on in the order of the inputs.
@@ -81,6 +82,7 @@ class BackwardPass:
                     self._hand_on(edge, 0, found)
                 else:
                     found.pop()
+        self.tape.note_weights(node.inputs, "backed")
 
     def _gradients(self, node: Node, grads: Grads) -> list[Tensor | None]:
         tape = self.tape

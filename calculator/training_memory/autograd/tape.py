@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..categories import Category
 from ..formula import Formula
@@ -79,6 +79,7 @@ class Tape(Memory):
         As PyTorch does, before anything is computed: a second run of a checkpoint that has saved
         all there is to save never computes the operation. None where no input wants a gradient.
         """
+        self.note_weights(inputs, "use")
         if not self.gradients_on:
             return None
         node = Node(name, self._sequence + 1, inputs, backward, outputs)
@@ -111,6 +112,14 @@ class Tape(Memory):
         for slot, output in enumerate(outputs):
             output.edge = (node, slot)
         self._save(node, saves)
+        self.note_weights(node.inputs, "used")
+
+    def note_weights(self, among: Iterable[object], kind: str) -> None:
+        """Keep in mind that something happens to the weights among some things."""
+        if self.notes is not None:
+            for one in among:
+                if isinstance(one, Parameter) and not (isinstance(one, Argument) or one.variable):
+                    self.note(kind, one.name)
 
     def _save(self, node: Node, saves: Sequence[Save]) -> None:
         for one, why in saves:

@@ -27,8 +27,8 @@ def refused(
         yield InputError(*_WAY, allowed)
     if layout.data == 1:
         yield InputError(*_WAY, "ZeRO shares over replicas; set data to 2 or more")
-    if layout.zero not in (1, 2):
-        allowed = "of DeepSpeed the stages 1 and 2 are followed; 3 is with sharding fsdp2"
+    if not layout.zero:
+        allowed = "of DeepSpeed the stages 1 to 3 are followed; 0 is with sharding ddp"
         yield InputError("zero", layout.zero, allowed)
     if recipe.precision not in ("master", "fp32"):
         allowed = (

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ..categories import Category
 from ..events import Event, Phase
-from ..layouts import rounded
+from ..layouts import UNIT_BYTES, rounded
 from .flat import Group, Key
 
 BUCKET = "Gradients lie side by side in it, to be summed over the GPUs in one go."
@@ -35,11 +35,20 @@ class Buckets:
         overlaps: bool,
         item_bytes: int,
         micro_batches: int,
+        offloads: bool,
     ) -> None:
         self.groups, self.rank, self.stage = groups, rank, stage
         self.size, self.overlaps, self.item_bytes = size, overlaps, item_bytes
         self.buffers = 1 + overlaps
         self.micro_batches = micro_batches
+        self.offloads = offloads
+        #: What this GPU owns of a weight, in numbers.
+        self.pieces = {
+            (number, place): numel
+            for number, group in enumerate(groups)
+            for place, numel in group.of(rank)
+        }
+        self.norms = 0
         self.place = {
             key: (number, place)
             for number, group in enumerate(groups)
@@ -107,13 +116,30 @@ class Buckets:
             yield self._event("tensor of several owners' gradients", -numel, GONE)
         for where in self.inside:
             mine = where in self.own
-            if mine and not self.has_own:
+            if mine and self.offloads:
+                yield from self._to_the_cpu(where)
+            elif mine and not self.has_own:
                 self.has_own = True
                 yield self.sized("buffer of own gradients", self.own_bytes, Category.GRADIENTS, OWN)
             if self._is_large(where) and (mine or self.stage == 2):
                 yield self._whole(where, self._category, GONE, freed=True)
         self.inside = []
         self.filled = 0
+
+    def _to_the_cpu(self, where: tuple[int, int]) -> Iterator[Event]:
+        """A gradient's norm is taken, and it is copied to the CPU in 32 bits."""
+        if self.turn < self.micro_batches - 1:
+            return  # as it is, into the CPU's sums
+        numel = self.pieces[where]
+        size = rounded(8 * numel)
+        yield self.sized("own gradient in fp64", size, Category.TEMPORARY, NORM)
+        yield self.sized("norm of a gradient", UNIT_BYTES, Category.TEMPORARY, NORM)
+        self.norms += UNIT_BYTES
+        yield self.sized("own gradient in fp64", -size, Category.TEMPORARY, GONE)
+        if self.item_bytes != 4:
+            size = rounded(4 * numel)
+            yield self.sized("own gradient in fp32", size, Category.TEMPORARY, TO_CPU)
+            yield self.sized("own gradient in fp32", -size, Category.TEMPORARY, GONE)
 
     @property
     def _category(self) -> Category:
@@ -211,6 +237,8 @@ class Buckets:
         )
 
 
+NORM = "The norm of a gradient is taken in 64 bits, of one whole tensor at a time."
+TO_CPU = "The optimizer's own gradients are in 32 bits, in the CPU's memory."
 ADDED = "It is added to what the micro-batches before it summed."
 COPIED = "Each gradient is copied into the bucket, and its own memory is given back."
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..layouts import layout_of
+from ..layouts import Weight, layout_of
 from ..model import Model
 from ..records import dataclass
 
@@ -53,15 +53,25 @@ class Group:
         ]
 
 
-@lru_cache(maxsize=64)
-def groups(model: Model, implementation: str, gpus: int) -> tuple[Group, ...]:
-    """The two groups that transformers' Trainer makes: what decays, and norms and biases."""
+def _every(model: Model, implementation: str) -> list[tuple[Weight, int]]:
+    """Every weight with its layer, in the model's order."""
     layout = layout_of(model, implementation)
-    every = [
+    return [
         *((one, 0) for one in layout.first),
         *((one, layer) for layer in range(layout.layers) for one in layout.layer),
         *((one, 0) for one in layout.last),
     ]
+
+
+def keys(model: Model, implementation: str) -> list[Key]:
+    """Every weight in the model's order."""
+    return [(one.name, layer) for one, layer in _every(model, implementation)]
+
+
+@lru_cache(maxsize=64)
+def groups(model: Model, implementation: str, gpus: int) -> tuple[Group, ...]:
+    """The two groups that transformers' Trainer makes: what decays, and norms and biases."""
+    every = _every(model, implementation)
     found = []
     for decays in (True, False):
         of = [(one, layer) for one, layer in every if (len(one.shape) > 1) is decays]

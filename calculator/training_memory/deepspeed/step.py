@@ -12,10 +12,13 @@ from ..layouts import UNIT_BYTES, Weight, buffers_of, rounded
 from ..optimizers import get
 from ..recorded import Sized
 from ..run import Run
+from ..sharding import Host
 from ..walk import climb, left
-from ..weaving import woven
+from ..weaving import heard, woven
 from . import flat
 from .buckets import Buckets
+from .gathering import Gathering, Limits
+from .third import PERSISTENT, SMALL, Shares
 
 #: Norms of gradients are taken in 64 bits (deepspeed/runtime/zero/utils.py, get_norm_dtype).
 NORM_BYTES = 8
@@ -39,6 +42,49 @@ def bucket_numbers(run: Run) -> int:
     return run.model.hidden**2 if isinstance(size, str) else size
 
 
+def offloads(run: Run) -> bool:
+    """Whether the optimizer's states are in the CPU's memory, and it steps there."""
+    return run.sharding.offload_optimizer is Host.CPU
+
+
+def host_bytes(run: Run, optimizer: str) -> int:
+    """What a GPU's process keeps in the CPU's memory: see :func:`offloads`."""
+    of, size = groups(run), item_bytes(run)
+    if run.layout.zero == 3:
+        shares = _shares(run)
+        in_fp32 = sum(4 * sum(some) for some in shares.sub_groups())
+        return sum(row[2] for row in shares.states(optimizer)) + in_fp32
+    states = [row[2] for row in _rows(of, size, optimizer) if row[1] is not Category.WEIGHTS]
+    # Gradients in 32 bits, the weights in 16 on their way back, and room for one gradient.
+    share = sum(group.share for group in of)
+    largest = max(max(group.numels) for group in of)
+    several = run.micro_batches > 1
+    sums = sum(g.numels[place] for g in of for place, _ in g.of(0)) if several else 0
+    return sum(states) + share * (4 + size) + (largest + sums) * size
+
+
+def persistence_numbers(run: Run) -> int:
+    """Weights of at most so many numbers stay whole."""
+    size = run.sharding.param_persistence_threshold
+    return 10 * run.model.hidden if isinstance(size, str) else size
+
+
+def limits(run: Run) -> Limits:
+    """How much stage 3 gathers; "auto" as transformers' integrations/deepspeed.py has it."""
+    ahead = run.sharding.prefetch_bucket_size
+    return Limits(
+        bucket=bucket_numbers(run),
+        prefetch=int(0.9 * run.model.hidden**2) if isinstance(ahead, str) else ahead,
+        persistence=persistence_numbers(run),
+        live=run.sharding.max_live_parameters,
+        reuse=REUSE,
+    )
+
+
+#: DeepSpeed's stage3_max_reuse_distance where nothing else is said, in numbers.
+REUSE = 1_000_000_000
+
+
 def groups(run: Run) -> tuple[flat.Group, ...]:
     """The optimizer's groups of weights."""
     return flat.groups(run.model, str(run.implementation), run.layout.data)
@@ -46,30 +92,16 @@ def groups(run: Run) -> tuple[flat.Group, ...]:
 
 def held_rows(run: Run, optimizer: str) -> tuple[Held, ...]:
     """What stays from step to step."""
-    return _held(
-        groups(run),
-        item_bytes(run),
-        optimizer,
-        sum(rounded(size) for _, size in buffers_of(run.model, str(run.implementation))),
-    )
-
-
-@lru_cache(maxsize=64)
-def _held(
-    of: tuple[flat.Group, ...], item_bytes: int, optimizer: str, tables: int
-) -> tuple[Held, ...]:
-    shares = [Weight(name="share", shape=(one.share,)) for one in of]
-    weights = sum(rounded(one.share * one.gpus * item_bytes) for one in of)
-    states: dict[str, int] = {}
-    for share in shares:
-        for name, size in get(optimizer).states(share, 4):
-            states[name] = states.get(name, 0) + rounded(size)
-    rows = [
-        ("weights", Category.WEIGHTS, weights, WEIGHTS),
-        ("own share in fp32", Category.MASTER, sum(rounded(4 * s.numel) for s in shares), MASTER),
-        *((name, Category.OPTIMIZER, size, STATES[name]) for name, size in states.items()),
-        ("norm of all gradients", Category.OPTIMIZER, rounded(4), KEPT),
-    ]
+    tables = sum(rounded(size) for _, size in buffers_of(run.model, str(run.implementation)))
+    if run.layout.zero == 3:
+        rows = list(_shares(run).rows(optimizer))
+    else:
+        rows = list(_rows(groups(run), item_bytes(run), optimizer))
+        if offloads(run):
+            largest = max(max(group.numels) for group in groups(run))
+            size = rounded(largest * item_bytes(run))
+            rows = [row for row in rows if row[1] is Category.WEIGHTS]
+            rows.append(("buffer for one gradient", Category.GRADIENTS, size, ONE))
     if tables:
         rows.append(("tables of the model", Category.ACTIVATIONS, tables, TABLES))
     return tuple(
@@ -78,12 +110,41 @@ def _held(
     )
 
 
+def _shares(run: Run) -> Shares:
+    return Shares(
+        groups=groups(run),
+        item_bytes=item_bytes(run),
+        bucket=bucket_numbers(run),
+        persistence=persistence_numbers(run),
+        offloads=offloads(run),
+    )
+
+
+@lru_cache(maxsize=64)
+def _rows(
+    of: tuple[flat.Group, ...], item_bytes: int, optimizer: str
+) -> tuple[tuple[str, Category, int, str], ...]:
+    shares = [Weight(name="share", shape=(one.share,)) for one in of]
+    weights = sum(rounded(one.share * one.gpus * item_bytes) for one in of)
+    states: dict[str, int] = {}
+    for share in shares:
+        for name, size in get(optimizer).states(share, 4):
+            states[name] = states.get(name, 0) + rounded(size)
+    return (
+        ("weights", Category.WEIGHTS, weights, WEIGHTS),
+        ("own share in fp32", Category.MASTER, sum(rounded(4 * s.numel) for s in shares), MASTER),
+        *((name, Category.OPTIMIZER, size, STATES[name]) for name, size in states.items()),
+        ("norm of all gradients", Category.OPTIMIZER, rounded(4), KEPT),
+    )
+
+
+ONE = "A gradient's sum passes through it on its way from the CPU's memory."
 KEPT = "The last step's norm is kept to be asked for."
 
 
 def step(run: Run, made: Sized, optimizer: str) -> Group:
     """The whole step of the GPU that needs most: the first one, or the last."""
-    ranks = (0, run.layout.data - 1)
+    ranks = (0,) if run.layout.zero == 3 else (0, run.layout.data - 1)
     steps = (step_on(run, made, optimizer, rank) for rank in ranks)
     return max(steps, key=lambda one: climb(one)[1])
 
@@ -106,6 +167,8 @@ def step_on(run: Run, made: Sized, optimizer: str, rank: int) -> Group:
 
 def passes(run: Run, made: Sized, rank: int) -> list[list[Node]]:
     """Each micro-batch's forward and backward pass, in order."""
+    if run.layout.zero == 3:
+        return list(_gathered(run, made))
     buckets = Buckets(
         groups(run),
         rank=rank,
@@ -114,18 +177,57 @@ def passes(run: Run, made: Sized, rank: int) -> list[list[Node]]:
         overlaps=run.sharding.overlap_comm,
         item_bytes=item_bytes(run),
         micro_batches=run.micro_batches,
+        offloads=offloads(run),
     )
-    # The loss is divided by the micro-batches, and multiplied by the loss scaler's one.
-    losses = 2 * UNIT_BYTES
     found: list[list[Node]] = []
     for turn in range(run.micro_batches):
         forward = made.phase("forward", min(turn, 1))
-        scaled = buckets.sized("scaled loss", losses, Category.TEMPORARY, SCALED)
-        backward = [scaled, *woven(made, "backward", min(turn, 1), buckets.hear)]
-        backward += buckets.end()
-        backward.append(buckets.sized("scaled loss", -losses, Category.TEMPORARY, GOES))
-        found.append([forward, Group(label="backward", children=tuple(backward))])
+        backward = [*woven(made, "backward", min(turn, 1), buckets.hear), *buckets.end()]
+        found.append([forward, _backward(backward)])
     return found
+
+
+def _gathered(run: Run, made: Sized) -> Iterator[list[Node]]:
+    """The same with weights that are gathered."""
+    sizes = {
+        key: numel
+        for group in groups(run)
+        for key, numel in zip(group.keys, group.numels, strict=True)
+    }
+    # In the model's order, in which DeepSpeed numbers them.
+    numels = {key: sizes[key] for key in flat.keys(run.model, str(run.implementation))}
+    for turn in range(run.micro_batches):
+        again = min(turn, 1)
+        calls = [*heard(made, "forward", again), *heard(made, "backward", again)]
+        gathering = Gathering(
+            numels,
+            calls,
+            limits(run),
+            gpus=run.layout.data,
+            item_bytes=item_bytes(run),
+            offloads=offloads(run),
+            last=turn == run.micro_batches - 1,
+        )
+        forward = woven(made, "forward", again, gathering.hear)
+        gathering.phase = Phase.BACKWARD
+        backward = [*woven(made, "backward", again, gathering.hear), *gathering.end()]
+        yield [Group(label="forward", children=tuple(forward)), _backward(backward)]
+
+
+def _backward(nodes: list[Node]) -> Group:
+    """A backward pass from a loss that is divided by the micro-batches, and scaled by one."""
+    taken, given = (
+        Event(
+            phase=Phase.BACKWARD,
+            category=Category.TEMPORARY,
+            bytes=sign * 2 * UNIT_BYTES,
+            label=f"scaled loss is {'made' if sign > 0 else 'freed'}",
+            why=SCALED,
+            moment="in the backward pass, at the scaled loss (DeepSpeed)",
+        )
+        for sign in (1, -1)
+    )
+    return Group(label="backward", children=(taken, *nodes, given))
 
 
 SCALED = "The loss is divided and scaled before the backward pass, each time into a new number."
@@ -151,6 +253,14 @@ def _optimizer(
 
 def optimizer_events(run: Run, optimizer: str, rank: int) -> Iterator[Event]:
     """The optimizer's step, group by group (DeepSpeedZeroOptimizer.step)."""
+    if offloads(run) and run.layout.zero == 3:
+        return  # what it does is done on the CPU
+    if offloads(run):
+        yield from _for_a_moment("norm of all gradients", UNIT_BYTES, NORM)
+        return
+    if run.layout.zero == 3:
+        yield from _third_step(run, optimizer)
+        return
     of, size = groups(run), item_bytes(run)
     for group in of:
         largest = max((numel for _, numel in group.of(rank)), default=0)
@@ -161,23 +271,49 @@ def optimizer_events(run: Run, optimizer: str, rank: int) -> Iterator[Event]:
     for group in of:
         parts = len(group.of(rank))
         padded = sum(numel for _, numel in group.of(rank)) < group.share
-        flat_bytes = group.share * size if parts + padded > 1 else 0
-        in_fp32 = group.share * 4
-        name = "tensor of own gradients"
-        if flat_bytes:
-            yield _event(name, rounded(flat_bytes), Category.TEMPORARY, FLAT)
-        if size != 4:
-            yield _event(
-                "tensor of own gradients in fp32", rounded(in_fp32), Category.TEMPORARY, IN_FP32
-            )
-            if flat_bytes:
-                yield _event(name, -rounded(flat_bytes), Category.TEMPORARY, GOES)
-        held = rounded(in_fp32) if size != 4 else rounded(flat_bytes)
-        scratch = _scratch(optimizer, group.share)
-        yield from _for_a_moment("the optimizer's scratch memory", scratch, SCRATCH)
-        if held:
-            yield _event("buffer of own gradients", -held, Category.TEMPORARY, GOES)
+        yield from _update(group.share, size, optimizer, copies=parts + padded > 1)
     yield _event("norm of all gradients", -2 * UNIT_BYTES, Category.TEMPORARY, GOES)
+
+
+def _third_step(run: Run, optimizer: str) -> Iterator[Event]:
+    """The same of stage 3 (DeepSpeedZeroOptimizer_Stage3.step)."""
+    shares, size = _shares(run), item_bytes(run)
+    small = sum(one for name, _, one, _ in shares.rows(optimizer) if name == SMALL)
+    if small:
+        yield _event(SMALL, -small, Category.WEIGHTS, GOES)
+    groups = shares.sub_groups()
+    norms = 0
+    for some in groups:
+        yield from _for_a_moment(
+            "a gradient in fp64 and its norm", rounded(NORM_BYTES * max(some)) + UNIT_BYTES, NORM
+        )
+        norms = max(norms, len(some) * UNIT_BYTES)
+    yield from _for_a_moment("norm of each gradient", norms, NORM)
+    total = 4 * UNIT_BYTES
+    yield _event("norm of all gradients", total, Category.TEMPORARY, NORM)
+    for some in groups:
+        yield from _update(sum(some), size, optimizer, copies=len(some) > 1)
+    yield _event("norm of all gradients", -total, Category.TEMPORARY, GOES)
+    if small:
+        yield _event(SMALL, small, Category.WEIGHTS, PERSISTENT)
+
+
+def _update(numel: int, size: int, optimizer: str, *, copies: bool) -> Iterator[Event]:
+    """The optimizer's step on so many numbers of one tensor."""
+    name, in_fp32 = "tensor of own gradients", "tensor of own gradients in fp32"
+    flat_bytes = rounded(numel * size) if copies else 0
+    if flat_bytes:
+        yield _event(name, flat_bytes, Category.TEMPORARY, FLAT)
+    held = flat_bytes
+    if size != 4:
+        held = rounded(numel * 4)
+        yield _event(in_fp32, held, Category.TEMPORARY, IN_FP32)
+        if flat_bytes:
+            yield _event(name, -flat_bytes, Category.TEMPORARY, GOES)
+    scratch = _scratch(optimizer, numel)
+    yield from _for_a_moment("the optimizer's scratch memory", scratch, SCRATCH)
+    if held:
+        yield _event(in_fp32 if size != 4 else name, -held, Category.TEMPORARY, GOES)
 
 
 def _scratch(optimizer: str, numel: int) -> int:

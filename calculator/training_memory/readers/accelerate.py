@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..errors import InputError
 from . import fsdp
+from .deepspeed import ON_THE_HOST
 from .table import Format, Taken, choice, count, is_on, lost, taken, text, word_of, words
 from .training_arguments import ACCELERATED
 
@@ -16,12 +17,13 @@ _MEGATRON = "megatron_lm_config.megatron_lm_"
 _DEGREES = "parallelism_config.parallelism_config_"
 
 
-@taken(f"{_IN}zero_stage", ("zero", "master"))
+@taken(f"{_IN}zero_stage", ("zero", "master", "sharding"))
 def _stage(name: str, value: object) -> Taken:
     word = word_of(value)
     if word not in ("0", "1", "2", "3"):
         raise InputError(name, value, "allowed: 0, 1, 2, 3")
-    return Taken(settings={"zero": int(word), "master": True})
+    settings: dict[str, object] = {"zero": int(word), "master": True}
+    return Taken(settings=settings | ({"sharding": "deepspeed"} if word != "0" else {}))
 
 
 @taken(f"{_IN}gradient_clipping", ("clip",), f"{_MEGATRON}gradient_clipping")
@@ -82,7 +84,8 @@ FORMAT = Format(
         _stage,
         _clipping,
         count(f"{_IN}gradient_accumulation_steps", "accumulation"),
-        lost(f"{_IN}offload_optimizer_device", _OFFLOAD, f"{_IN}offload_param_device"),
+        choice(f"{_IN}offload_optimizer_device", {**ON_THE_HOST, "nvme": _OFFLOAD}),
+        lost(f"{_IN}offload_param_device", _OFFLOAD),
         text(f"{_IN}deepspeed_config_file", "engine"),
         count(f"{_MEGATRON}tp_degree", "tensor"),
         count(f"{_MEGATRON}pp_degree", "pipeline"),

@@ -9,20 +9,20 @@ from __future__ import annotations
 from ..errors import InputError
 from ..units import parse_count
 from .optimizers import CLASSES, OTHER
-from .table import Format, Taken, choice, count, flag, is_on, lost, taken, word_of, words
+from .table import Format, Row, Taken, choice, count, flag, is_on, lost, taken, word_of, words
 from .training_arguments import dtype_row
 
 _ZERO = "zero_optimization."
-_BUFFERS = "buffers of this size come on top of what was counted"
 _OFFLOAD = "what is moved to the host or to disk was counted as staying on the GPU"
 
 
-@taken(f"{_ZERO}stage", ("zero", "master"), usual=0)
+@taken(f"{_ZERO}stage", ("zero", "master", "sharding"), usual=0)
 def _stage(name: str, value: object) -> Taken:
     word = word_of(value)
     if word not in ("0", "1", "2", "3"):
         raise InputError(name, value, "allowed: 0 (off), 1, 2, 3")
-    return Taken(settings={"zero": int(word), "master": True})
+    settings: dict[str, object] = {"zero": int(word), "master": True}
+    return Taken(settings=settings | ({"sharding": "deepspeed"} if word != "0" else {}))
 
 
 @taken("bf16.enabled", ("compute_dtype",), "bfloat16.enabled")
@@ -49,11 +49,17 @@ def _clipping(name: str, value: object) -> Taken:
         raise InputError(name, value, "a number is needed, such as 1.0, or 0 for off") from None
 
 
-@taken(f"{_ZERO}reduce_bucket_size", ("reduce_bucket_size",))
-def _bucket(name: str, value: object) -> Taken:
-    auto = word_of(value) == "auto"
-    size = "auto" if auto else parse_count(name, _whole(value), most=10**12)
-    return Taken(settings={"reduce_bucket_size": size})
+def _numbers(key: str, setting: str, *, least: int = 1) -> Row:
+    """How many numbers something has; "auto" is worked out from the model."""
+
+    @taken(f"{_ZERO}{key}", (setting,))
+    def row(name: str, value: object) -> Taken:
+        if word_of(value) == "auto":
+            return Taken(settings={setting: "auto"})
+        size = parse_count(name, _whole(value), least=least, most=10**12)
+        return Taken(settings={setting: size})
+
+    return row
 
 
 def _whole(value: object) -> object:
@@ -67,6 +73,9 @@ def _whole(value: object) -> object:
 def _device(part: str) -> str:
     return f"{_ZERO}{part}.device"
 
+
+#: Where the optimizer is, as DeepSpeed's and accelerate's files say it.
+ON_THE_HOST = {place: {"offload_optimizer": place} for place in ("none", "cpu")}
 
 FORMAT = Format(
     id="deepspeed",
@@ -92,20 +101,23 @@ FORMAT = Format(
         dtype_row("data_types.grad_accum_dtype", "gradient_dtype"),
         _clipping,
         choice("optimizer.type", CLASSES, unknown=OTHER),
-        lost(_device("offload_optimizer"), _OFFLOAD, _device("offload_param")),
+        choice(_device("offload_optimizer"), {**ON_THE_HOST, "nvme": _OFFLOAD}),
+        lost(_device("offload_param"), _OFFLOAD),
         lost(f"{_ZERO}cpu_offload", _OFFLOAD, f"{_ZERO}cpu_offload_params"),
-        _bucket,
+        _numbers("reduce_bucket_size", "reduce_bucket_size"),
         flag(f"{_ZERO}overlap_comm", "overlap_comm"),
-        lost(f"{_ZERO}stage3_prefetch_bucket_size", _BUFFERS, off=()),
+        _numbers("stage3_prefetch_bucket_size", "prefetch_bucket_size", least=0),
+        _numbers("stage3_param_persistence_threshold", "param_persistence_threshold", least=0),
+        _numbers("stage3_max_live_parameters", "max_live_parameters", least=0),
         lost(
-            f"{_ZERO}stage3_max_live_parameters",
-            "up to so many gathered weights stay on the GPU beside its own share",
-            off=(),
+            f"{_ZERO}stage3_max_reuse_distance",
+            "weights that are used again within 1e9 numbers were counted as kept until then",
+            off=(1e9, 1_000_000_000, "1e9", "auto"),
         ),
         lost(
-            f"{_ZERO}stage3_param_persistence_threshold",
-            "smaller weights are never spread; all were counted as spread",
-            off=(0,),
+            f"{_ZERO}sub_group_size",
+            "the optimizer was counted as stepping 1e9 numbers at a time",
+            off=(1e9, 1_000_000_000, "1e9", 1e12, 1_000_000_000_000, "auto"),
         ),
         lost(
             f"{_ZERO}zero_hpz_partition_size",
@@ -138,8 +150,8 @@ FORMAT = Format(
         *words(
             """
             allgather_bucket_size contiguous_gradients reduce_scatter allgather_partitions
-            sub_group_size round_robin_gradients offload_* gather_16bit* stage3_gather*
-            stage3_max_reuse_distance elastic_checkpoint load_from_fp32_weights
+            round_robin_gradients offload_* gather_16bit* stage3_gather*
+            elastic_checkpoint load_from_fp32_weights
             ignore_unused_parameters legacy_stage1
             use_multi_rank* memory_efficient_linear override_module_apply zeropp_* mics_*
             log_trace* leaf_module*

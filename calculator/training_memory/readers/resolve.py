@@ -12,6 +12,7 @@ from ..implementations import Implementation
 from ..model import SHAPE_FIELDS, Model
 from ..records import dataclass
 from ..run import DEFAULTS
+from ..sharding import OF_STAGE_3
 from .findings import findings
 from .names import model_id
 from .report import Finding, Report, Standing
@@ -181,13 +182,14 @@ class _Resolver:
         if not self.settings.get("zero") or data == 1:
             for name in ("reshard_after_forward", "fsdp_units"):
                 self.settings.pop(name, None)  # nothing is gathered
-        if self.settings.get("zero") == 3 and "reduce_bucket_size" in self.settings:
-            said = "DeepSpeed's third stage is counted as FSDP2 does it, without DeepSpeed's bucket"
-            size = self.settings["reduce_bucket_size"]
-            self._say(Standing.LOST, "reduce_bucket_size", size, "sharding", said)
-        if data == 1 or self.settings.get("zero") not in (1, 2):
-            for name in ("reduce_bucket_size", "overlap_comm"):
-                self.settings.pop(name, None)  # nobody has buckets
+        by_deepspeed = data > 1 and self.settings.get("sharding") == "deepspeed"
+        every = (1, 2, 3)
+        stages = {"reduce_bucket_size": every, "offload_optimizer": every, "overlap_comm": (1, 2)}
+        for name in (*stages, *OF_STAGE_3):
+            if not by_deepspeed or self.settings.get("zero") not in stages.get(name, (3,)):
+                self.settings.pop(name, None)
+        if not by_deepspeed:
+            self.settings.pop("sharding", None)  # there is nobody to share with
         return data
 
     def _all_replicas(self, replicas: int) -> int:

@@ -12,7 +12,7 @@ from ..layout import Exchange, Routing
 from ..model import Activation, Norm, QkNorm
 from ..pipeline import Schedule
 from ..records import dataclass
-from ..sharding import FsdpUnits, Prefetch, ReduceDtype, Way
+from ..sharding import FsdpUnits, Host, Prefetch, ReduceDtype, Way
 from ..switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from ..tuning import Adapter, Dtype, QuantStorage, Targets
 from .answer import WAYS
@@ -487,7 +487,7 @@ _GENERAL: tuple[Field, ...] = (
         Place.SPLIT,
         "Whose data parallelism, with its buffers. DDP: every GPU has all, and buckets in which "
         "gradients are sent. FSDP2 (fully_shard): weights are gathered layer by layer. DeepSpeed: "
-        "ZeRO 1 and 2. Not for the textbook.",
+        "its stages 1 to 3. Not for the textbook.",
         _switch(Way, WAYS),
     ),
     _number(
@@ -547,6 +547,32 @@ _GENERAL: tuple[Field, ...] = (
         "DeepSpeed overlaps",
         Place.SPLIT,
         "DeepSpeed's overlap_comm: one bucket is summed while another is filled.",
+    ),
+    _choice(
+        "offload_optimizer",
+        "DeepSpeed's optimizer",
+        Place.SPLIT,
+        "DeepSpeed's offload_optimizer: 32-bit weights and the optimizer's states on the GPU, or "
+        "in the CPU's memory, where it then steps.",
+        _of(Host, {Host.NONE: "On the GPU", Host.CPU: "On the CPU"}),
+    ),
+    _number(
+        "prefetch_bucket_size",
+        "DeepSpeed's prefetch",
+        Place.SPLIT,
+        "ZeRO-3's stage3_prefetch_bucket_size: how many numbers are gathered ahead in one go.",
+    ),
+    _number(
+        "param_persistence_threshold",
+        "DeepSpeed keeps whole",
+        Place.SPLIT,
+        "ZeRO-3's stage3_param_persistence_threshold: weights of so few numbers are never spread.",
+    ),
+    _number(
+        "max_live_parameters",
+        "DeepSpeed's live weights",
+        Place.SPLIT,
+        "ZeRO-3's stage3_max_live_parameters: nothing is gathered ahead beyond so many numbers.",
     ),
     _choice(
         "implementation",

@@ -1,0 +1,279 @@
+"""Stage 3: which weights are gathered when, and how gradients are scattered.
+
+As DeepSpeed does it once it has seen a whole step
+(deepspeed/runtime/zero/partitioned_param_coordinator.py): a module asks for its weights before it
+runs, the next ones are asked for ahead, and what is used again soon is not given back. All numbers
+are of numbers, not bytes, as in DeepSpeed's configuration.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+
+from ..categories import Category
+from ..events import Event, Phase
+from ..layouts import UNIT_BYTES, rounded
+from ..records import dataclass
+from .buckets import NORM, TO_CPU
+from .flat import Key
+
+GATHER = "Weights that are needed next are brought together from all GPUs in one go."
+WHOLE = "Each weight is copied out of what was gathered, to memory of its own."
+ALONE = "Each GPU holds a share of the weight; all of them are brought together to compute."
+FLAT = "Gradients are put in the order of their owners, to be scattered."
+LARGE = "It is larger than the bucket, and is scattered by itself when the next gradient is there."
+GONE = "Nothing reads it any more."
+BACK = "It is added up in the CPU's memory, and brought back to be looked at."
+#: Norms are taken of so many numbers at a time (_constant_buffered_norm2).
+NORM_NUMBERS = 250_000_000
+RELEASED = "It is not used again soon; each GPU goes on holding its share."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of DeepSpeed's zero_optimization: stage3_prefetch_bucket_size and the like, in numbers."""
+
+    bucket: int
+    prefetch: int
+    persistence: int
+    live: int
+    reuse: int
+
+
+class _Gather:
+    """Weights gathered together, and how many of them are still waited for."""
+
+    __slots__ = ("keys", "size", "taken", "waiting")
+
+    def __init__(self, keys: Sequence[Key], size: int) -> None:
+        self.keys = keys
+        self.size = size
+        self.waiting = len(keys)
+        self.taken = False
+
+
+#: What happens at a point: kind of note and the weight, as :data:`..weaving.Hear` is told.
+Call = tuple[str, Key]
+
+
+class Gathering:
+    """One GPU's weights and gradients in a micro-batch of stage 3.
+
+    ``calls`` are all that the recording notes, in order; ``numels`` each weight's numbers.
+    """
+
+    def __init__(
+        self,
+        numels: Mapping[Key, int],
+        calls: Iterable[Call],
+        limits: Limits,
+        *,
+        gpus: int,
+        item_bytes: int,
+        offloads: bool,
+        last: bool,
+    ) -> None:
+        self.numels, self.limits = numels, limits
+        self.gpus, self.item_bytes = gpus, item_bytes
+        self.offloads, self.last = offloads, last
+        self.order = {key: place for place, key in enumerate(numels)}
+        #: The weight that each module asks for, in the order of the step; None where it has none.
+        self.asked = [
+            key if key in numels else None for kind, key in calls if kind in ("use", "back")
+        ]
+        weights = [(key and numels[key]) or 0 for key in self.asked]
+        self.before = [0, *accumulate(weights)]
+        self.uses: dict[Key, list[int]] = {}
+        for place, key in enumerate(self.asked):
+            if key:
+                self.uses.setdefault(key, []).append(place)
+        self.phase = Phase.FORWARD
+        self.begin()
+
+    def begin(self) -> None:
+        """A micro-batch begins."""
+        self.at = 0
+        self.queue = deque(place for place, key in enumerate(self.asked) if key)
+        self.fetched_for: dict[Key, int] = {}
+        self.flying: dict[Key, _Gather] = {}
+        self.there: set[Key] = set()
+        self.active: set[Key] = set()
+        self.live = 0
+        self.inside: list[Key] = []
+        self.filled = 0
+
+    def persists(self, key: Key) -> bool:
+        """Whether a weight is so small that it is never given back."""
+        return self.numels[key] <= self.limits.persistence
+
+    # -- what is heard -----------------------------------------------------------------------------
+
+    def hear(self, kind: str, weight: str, layer: int) -> tuple[list[Event], list[Event]]:
+        """What happens before and after a point of the step."""
+        key = (weight, layer)
+        if kind in ("use", "back"):
+            return self._fetch(key), []
+        if kind in ("used", "backed"):
+            return self._release(key), []
+        return self._arrived(key)
+
+    def _fetch(self, key: Key) -> list[Event]:
+        events = []
+        if key in self.numels and not self.persists(key):
+            self.active.add(key)
+            if key not in self.there and key not in self.flying:
+                events += self._gather([key])
+            events += self._wait(key)
+        if key in self.numels and self.fetched_for.get(key, -1) < self.at and self.queue:
+            place = self.queue.popleft()
+            one = self.asked[place]
+            assert one is not None
+            self.fetched_for[one] = place
+        events += self._ahead()
+        self.at += 1
+        return events
+
+    def _ahead(self) -> list[Event]:
+        """Ask for what comes next."""
+        most = min(self.limits.live - self.live, self.limits.prefetch)
+        found: list[Key] = []
+        numel = 0
+        while self.queue and numel < most:
+            place = self.queue.popleft()
+            key = self.asked[place]
+            assert key is not None
+            self.fetched_for[key] = max(self.fetched_for.get(key, -1), place)
+            is_here = key in self.there or key in self.flying or self.persists(key)
+            if not is_here and key not in found:
+                found.append(key)
+                numel += self.numels[key]
+        return self._gather(found) if found else []
+
+    def _gather(self, keys: list[Key]) -> list[Event]:
+        keys.sort(key=self.order.__getitem__)
+        size = sum(self._padded(key) for key in keys) * self.item_bytes
+        gather = _Gather(keys, rounded(size))
+        for key in keys:
+            self.flying[key] = gather
+            self.live += self.numels[key]
+        why = ALONE if len(keys) == 1 else GATHER
+        return [self.event(self._name(keys), gather.size, why)]
+
+    def _name(self, keys: Sequence[Key]) -> str:
+        return f"gathered {keys[0][0]}" if len(keys) == 1 else f"buffer of {len(keys)} weights"
+
+    def _wait(self, key: Key) -> list[Event]:
+        gather = self.flying.pop(key, None)
+        if gather is None:
+            return []
+        events = []
+        if len(gather.keys) > 1 and not gather.taken:
+            gather.taken = True
+            for one in gather.keys:
+                self.there.add(one)
+            copies = sum(rounded(self.numels[one] * self.item_bytes) for one in gather.keys)
+            events.append(self.event("gathered weights", copies, WHOLE))
+        self.there.add(key)
+        gather.waiting -= 1
+        if len(gather.keys) > 1 and not gather.waiting:
+            events.append(self.event(self._name(gather.keys), -gather.size, GONE))
+        return events
+
+    def _release(self, key: Key) -> list[Event]:
+        self.active.discard(key)
+        if key not in self.there or self.persists(key) or self._is_used_again(key):
+            return []
+        return [self._free(key)]
+
+    def _is_used_again(self, key: Key) -> bool:
+        """Soon enough that it is kept, or before what is asked for ahead comes to it again."""
+        if self.fetched_for.get(key, -1) > self.at:
+            return True
+        uses = self.uses[key]
+        place = bisect_left(uses, self.at)
+        if place == len(uses):
+            return False
+        return self.before[uses[place]] - self.before[self.at] < self.limits.reuse
+
+    def _free(self, key: Key) -> Event:
+        self.there.discard(key)
+        self.live -= self.numels[key]
+        return self.event(f"gathered {key[0]}", -self._own_bytes(key), RELEASED)
+
+    def _own_bytes(self, key: Key) -> int:
+        return rounded(self.numels[key] * self.item_bytes)
+
+    def _padded(self, key: Key) -> int:
+        return -(-self.numels[key] // self.gpus) * self.gpus
+
+    # -- gradients ---------------------------------------------------------------------------------
+
+    def _arrived(self, key: Key) -> tuple[list[Event], list[Event]]:
+        self.phase = Phase.BACKWARD
+        before = []
+        if self.inside and self.filled + self.numels[key] > self.limits.bucket:
+            before = self._scatter()
+        self.inside.append(key)
+        self.filled += self.numels[key]
+        large = self.filled > self.limits.bucket
+        after = [self.event(f"gradient of {key[0]}", self._own_bytes(key), LARGE)] if large else []
+        return before, after
+
+    def _scatter(self) -> list[Event]:
+        events = []
+        size = 0
+        if len(self.inside) > 1 or self.numels[self.inside[0]] % self.gpus:
+            size = rounded(sum(map(self._padded, self.inside)) * self.item_bytes)
+            events.append(self.event("gradients by owner", size, FLAT))
+        if self.offloads:
+            events += self._to_the_cpu()
+        if size:
+            events.append(self.event("gradients by owner", -size, GONE))
+        if self.filled > self.limits.bucket:
+            (key,) = self.inside
+            events.append(self.event(f"gradient of {key[0]}", -self._own_bytes(key), GONE))
+        self.inside, self.filled = [], 0
+        return events
+
+    def _to_the_cpu(self) -> list[Event]:
+        """This GPU's sums go to the CPU and come back, and their norms are taken."""
+        events = []
+        back = 0
+        for key in sorted(self.inside, key=self.order.__getitem__):
+            share = self._padded(key) // self.gpus
+            back += rounded(share * self.item_bytes)
+            events.append(self.event("own gradient", rounded(share * self.item_bytes), BACK))
+            if self.last:
+                norm = rounded(8 * min(share, NORM_NUMBERS))
+                events.append(self.event("own gradient in fp64", norm, NORM))
+                events.append(self.event("norm of a gradient", UNIT_BYTES, NORM))
+                events.append(self.event("own gradient in fp64", -norm, GONE))
+            if self.last and self.item_bytes != 4:
+                in_fp32 = rounded(4 * share)
+                events.append(self.event("own gradient in fp32", in_fp32, TO_CPU))
+                events.append(self.event("own gradient in fp32", -in_fp32, GONE))
+        return [*events, self.event("own gradient", -back, GONE)]
+
+    def end(self) -> list[Event]:
+        """The end of a micro-batch."""
+        self.phase = Phase.BACKWARD
+        events = self._scatter() if self.inside else []
+        events += [self._free(key) for key in list(self.there)]
+        for gather in dict.fromkeys(self.flying.values()):
+            events.append(self.event(self._name(gather.keys), -gather.size, GONE))
+        return events
+
+    def event(self, name: str, size: int, why: str) -> Event:
+        """Memory of so many bytes is taken, or given back."""
+        which = "backward" if self.phase is Phase.BACKWARD else "forward"
+        return Event(
+            phase=self.phase,
+            category=Category.TEMPORARY,
+            bytes=size,
+            label=f"{name}: {'taken' if size > 0 else 'given back'}",
+            why=why,
+            moment=f"in the {which} pass, at the {name} (DeepSpeed)",
+        )

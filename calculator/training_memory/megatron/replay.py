@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..allocator import Allocator, Block
-from ..blocks.megatron import StageStructure
 from ..categories import Category
 from ..held import Held
 from ..pipeline import Pass, ahead, rounds
@@ -16,7 +15,7 @@ from ..run import Run
 from ..slices import Work
 from .held import FP32_BYTES, held_rows
 from .recording import record
-from .shape import structure, values
+from .shape import part_structure, values
 
 #: Layers that micro-batches in flight go through; more are not played, since GPipe has them all.
 MOST_LAYERS = 2000
@@ -86,18 +85,8 @@ def _passes(run: Run, rank: Rank) -> Iterator[Pass]:
 _Part = tuple[Recording, Sequence[int]]
 
 
-def _structure(run: Run, rank: Rank, part: int) -> StageStructure:
-    return structure(
-        run,
-        first=rank.stage == 0 and part == 0,
-        last=rank.has_head(part),
-        alone=rank.in_flight == 1,
-        waits=False,
-    )
-
-
 def _recorded(run: Run, rank: Rank, part: int) -> _Part:
-    recording = record(_structure(run, rank, part), rank.layers_at_once)
+    recording = record(*part_structure(run, rank, part))
     return recording, sizes_of(recording, values(run))
 
 
@@ -108,12 +97,13 @@ def _step(allocator: Allocator, order: Sequence[Pass], parts: Sequence[_Part]) -
         recording, sizes = parts[one.part]
         live = {} if one.forward else waiting.pop((one.part, one.micro_batch))
         for section in recording.sections:
-            if (section.phase == "forward") is not one.forward:
+            if section.phase != ("forward" if one.forward else "backward"):
                 continue
             for storage, source, target in section.moves:
                 if source < 0:
                     live[storage] = allocator.allocate(sizes[storage])
-                elif target < 0:
+                elif target < 0 and storage in live:
+                    # What was there before is among the rows, and stays.
                     allocator.release(live.pop(storage))
             yield
         if one.forward:

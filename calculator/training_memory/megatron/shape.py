@@ -125,6 +125,25 @@ def structure(
     )
 
 
+def part_structure(
+    run: Run, rank: Rank, part: int, *, waits: bool = False
+) -> tuple[StageStructure, int, int]:
+    """The structure of a part of a stage; its layers, and those without experts that come before.
+
+    Where its layers are of one kind, all are of the first number.
+    """
+    mixed, dense = mixed_layers(run, rank, part), dense_layers(run, rank, part)
+    decided = structure(
+        run,
+        first=rank.stage == 0 and part == 0,
+        last=rank.has_head(part),
+        mixed=mixed > 0,
+        alone=rank.in_flight == 1,
+        waits=waits,
+    )
+    return (decided, mixed, dense) if mixed else (decided, rank.layers_at_once, 0)
+
+
 def _experts(run: Run, *, alone: bool, waits: bool) -> ExpertStructure:
     model, layout = run.model, run.layout
     shared = "none"

@@ -18,7 +18,7 @@ from ..run import Run
 from ..walk import Shared
 from .held import BF16_BYTES, FP32_BYTES, held_rows, left_of, places_of
 from .recording import record
-from .shape import dense_layers, mixed_layers, structure, values
+from .shape import part_structure, values
 
 
 def step(run: Run, rank: Rank) -> Group:
@@ -36,19 +36,7 @@ def step(run: Run, rank: Rank) -> Group:
 
 def sized(run: Run, rank: Rank, part: int = 0, *, waits: bool = False) -> Sized:
     """The recording of one part of the model on a stage, with its sizes."""
-    first = rank.stage == 0 and part == 0
-    mixed, dense = mixed_layers(run, rank, part), dense_layers(run, rank, part)
-    decided = structure(
-        run,
-        first=first,
-        last=rank.has_head(part),
-        mixed=mixed > 0,
-        alone=rank.in_flight == 1,
-        waits=waits,
-    )
-    if not mixed:
-        # Whatever layers there are are of one kind.
-        mixed, dense = rank.layers_at_once, 0
+    decided, mixed, dense = part_structure(run, rank, part, waits=waits)
     recording = record(decided, min(mixed, MOST), min(dense, MOST))
     return Sized(
         recording=recording,

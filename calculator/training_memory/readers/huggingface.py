@@ -11,19 +11,8 @@ from collections.abc import Callable, Mapping
 
 from ..catalog import build
 from ..errors import InputError, nearest
-from ..model import Activation, Model, Norm, QkNorm, raise_if_any
-from ..units import parse_count
-
-_ACTIVATIONS = {
-    "gelu": Activation.GELU,
-    "gelu_fast": Activation.GELU_TANH,
-    "gelu_new": Activation.GELU_TANH,
-    "gelu_pytorch_tanh": Activation.GELU_TANH,
-    "relu": Activation.RELU,
-    "silu": Activation.SILU,
-    "swish": Activation.SILU,
-}
-_MOST = 2**30
+from ..model import Model, Norm, QkNorm, raise_if_any
+from .config_keys import Keys
 
 
 def model_from_config(config: Mapping[str, object]) -> Model:
@@ -53,7 +42,7 @@ def model_and_keys(config: Mapping[str, object]) -> tuple[Model, frozenset[str]]
         raise InputError(
             "model_type", model_type, allowed, suggestion=nearest(model_type, SUPPORTED)
         )
-    reading = _Keys(config, model_type)
+    reading = Keys(config, model_type)
     fields = _READERS[model_type](reading)
     raise_if_any([*reading.errors.values()])
     name = config.get("_name_or_path")
@@ -62,72 +51,7 @@ def model_and_keys(config: Mapping[str, object]) -> tuple[Model, frozenset[str]]
     return build(fields), frozenset(reading.seen)
 
 
-class _Seen(dict[str, object]):
-    """A configuration that remembers which of its keys were asked for."""
-
-    def __init__(self, config: Mapping[str, object]) -> None:
-        super().__init__(config)
-        self.seen: set[str] = set()
-
-    def get(self, key: str, default: object = None) -> object:
-        if key in self:
-            self.seen.add(key)
-        return super().get(key, default)
-
-
-class _Keys:
-    """A configuration's keys, and what was wrong with those read so far."""
-
-    def __init__(self, config: Mapping[str, object], model_type: str) -> None:
-        self.config = _Seen(config)
-        self.model_type = model_type
-        self.errors: dict[str, InputError] = {}
-
-    @property
-    def seen(self) -> set[str]:
-        """The keys that were asked for and are there."""
-        return {"model_type", *self.config.seen}
-
-    def count(self, key: str, missing: int | None = None, *, least: int = 1) -> int:
-        """A whole number; ``missing`` where there is no such key or it is null."""
-        value = self.config.get(key)
-        if value is None and missing is not None:
-            return missing
-        if value is None:
-            allowed = f"needed in the config.json of a {self.model_type}"
-            self.errors[key] = InputError(key, value, allowed)
-            return 1  # only so that the keys after this one are read as well
-        try:
-            return parse_count(key, value, least=least, most=_MOST)
-        except InputError as error:
-            self.errors[key] = error
-            return 1
-
-    def flag(self, key: str, missing: bool) -> bool:
-        """A true or false; ``missing`` where there is no such key or it is null."""
-        value = self.config.get(key)
-        if value is None:
-            return missing
-        if not isinstance(value, bool):
-            self.errors[key] = InputError(key, value, "allowed: true, false")
-        return bool(value)
-
-    def activation(self, key: str, missing: str) -> str:
-        """An activation by transformers' name for it."""
-        value = self.config.get(key) or missing
-        if not isinstance(value, str) or value not in _ACTIVATIONS:
-            self.errors[key] = InputError.unknown_name(key, value, [*_ACTIVATIONS])
-            return Activation.SILU
-        return _ACTIVATIONS[value]
-
-    def only(self, key: str, value: object) -> None:
-        """An error where the key is there with any value but this one."""
-        given = self.config.get(key, value)
-        if given != value:
-            self.errors[key] = InputError(key, given, f"only {value!r} can be read")
-
-
-def _gpt2(keys: _Keys) -> dict[str, object]:
+def _gpt2(keys: Keys) -> dict[str, object]:
     keys.only("add_cross_attention", False)
     hidden = keys.count("n_embd")
     return {
@@ -144,7 +68,7 @@ def _gpt2(keys: _Keys) -> dict[str, object]:
     }
 
 
-def _gpt_neox(keys: _Keys) -> dict[str, object]:
+def _gpt_neox(keys: Keys) -> dict[str, object]:
     bias = keys.flag("attention_bias", True)
     return {
         "family": "gpt-neox",
@@ -156,7 +80,7 @@ def _gpt_neox(keys: _Keys) -> dict[str, object]:
     }
 
 
-def _sizes(keys: _Keys, *, kv_heads: int, head_dim: int | None = None) -> dict[str, object]:
+def _sizes(keys: Keys, *, kv_heads: int, head_dim: int | None = None) -> dict[str, object]:
     """The sizes, under the names that most families have; the defaults differ between families."""
     fields: dict[str, object] = {
         "layers": keys.count("num_hidden_layers"),
@@ -175,7 +99,7 @@ def _sizes(keys: _Keys, *, kv_heads: int, head_dim: int | None = None) -> dict[s
 
 
 def _modern(
-    keys: _Keys,
+    keys: Keys,
     family: str,
     *,
     kv_heads: int | None = None,
@@ -204,21 +128,21 @@ def _modern(
     }
 
 
-def _attention_bias(keys: _Keys) -> dict[str, object]:
+def _attention_bias(keys: Keys) -> dict[str, object]:
     bias = keys.flag("attention_bias", False)
     return {"qkv_bias": bias, "output_bias": bias}
 
 
-def _llama(keys: _Keys) -> dict[str, object]:
+def _llama(keys: Keys) -> dict[str, object]:
     mlp_bias = keys.flag("mlp_bias", False)
     return {**_modern(keys, "llama"), **_attention_bias(keys), "mlp_bias": mlp_bias}
 
 
-def _mistral(keys: _Keys) -> dict[str, object]:
+def _mistral(keys: Keys) -> dict[str, object]:
     return _modern(keys, "mistral", kv_heads=8)
 
 
-def _mixtral(keys: _Keys) -> dict[str, object]:
+def _mixtral(keys: Keys) -> dict[str, object]:
     return {
         **_modern(keys, "mixtral", kv_heads=8),
         "experts": keys.count("num_local_experts", 8),
@@ -226,11 +150,11 @@ def _mixtral(keys: _Keys) -> dict[str, object]:
     }
 
 
-def _qwen2(keys: _Keys) -> dict[str, object]:
+def _qwen2(keys: Keys) -> dict[str, object]:
     return {**_modern(keys, "qwen", kv_heads=32), "qkv_bias": True}
 
 
-def _qwen2_moe(keys: _Keys) -> dict[str, object]:
+def _qwen2_moe(keys: Keys) -> dict[str, object]:
     return {
         **_modern(keys, "qwen", kv_heads=16),
         **_qwen_experts(keys),
@@ -241,17 +165,17 @@ def _qwen2_moe(keys: _Keys) -> dict[str, object]:
     }
 
 
-def _qwen3(keys: _Keys) -> dict[str, object]:
+def _qwen3(keys: Keys) -> dict[str, object]:
     fields = _modern(keys, "qwen", kv_heads=32, head_dim=128)
     return {**fields, **_attention_bias(keys), "qk_norm": QkNorm.HEAD}
 
 
-def _qwen3_moe(keys: _Keys) -> dict[str, object]:
+def _qwen3_moe(keys: Keys) -> dict[str, object]:
     fields = _modern(keys, "qwen", kv_heads=4)
     return {**fields, **_qwen_experts(keys), **_attention_bias(keys), "qk_norm": QkNorm.HEAD}
 
 
-def _qwen_experts(keys: _Keys) -> dict[str, object]:
+def _qwen_experts(keys: Keys) -> dict[str, object]:
     keys.only("decoder_sparse_step", 1)
     dense = keys.config.get("mlp_only_layers") or []
     if not isinstance(dense, list) or dense != list(range(len(dense))):
@@ -268,12 +192,12 @@ def _qwen_experts(keys: _Keys) -> dict[str, object]:
     }
 
 
-def _gemma(keys: _Keys) -> dict[str, object]:
+def _gemma(keys: Keys) -> dict[str, object]:
     fields = _modern(keys, "gemma", kv_heads=16, head_dim=256, tied=True, act="gelu_pytorch_tanh")
     return {**fields, **_attention_bias(keys)}
 
 
-def _gemma2(keys: _Keys) -> dict[str, object]:
+def _gemma2(keys: Keys) -> dict[str, object]:
     fields = _modern(
         keys,
         "gemma",
@@ -286,7 +210,7 @@ def _gemma2(keys: _Keys) -> dict[str, object]:
     return {**fields, **_attention_bias(keys), "norms_per_layer": 4}
 
 
-def _gemma3(keys: _Keys) -> dict[str, object]:
+def _gemma3(keys: Keys) -> dict[str, object]:
     # Published files of the larger models give only what differs from the class's defaults.
     usual = {
         "num_attention_heads": 8,
@@ -299,24 +223,24 @@ def _gemma3(keys: _Keys) -> dict[str, object]:
     return {**_gemma2(keys), "qk_norm": QkNorm.HEAD}
 
 
-def _phi3(keys: _Keys) -> dict[str, object]:
+def _phi3(keys: Keys) -> dict[str, object]:
     return _modern(keys, "phi")
 
 
-def _olmo2(keys: _Keys) -> dict[str, object]:
+def _olmo2(keys: Keys) -> dict[str, object]:
     fields = {**_modern(keys, "olmo"), **_attention_bias(keys)}
     return {**fields, "qk_norm": QkNorm.FULL, "post_norm": True}
 
 
-def _deepseek_v2(keys: _Keys) -> dict[str, object]:
+def _deepseek_v2(keys: Keys) -> dict[str, object]:
     return _deepseek(keys, shared_experts=2, dense_layers=0)
 
 
-def _deepseek_v3(keys: _Keys) -> dict[str, object]:
+def _deepseek_v3(keys: Keys) -> dict[str, object]:
     return _deepseek(keys, shared_experts=1, dense_layers=3)
 
 
-def _deepseek(keys: _Keys, *, shared_experts: int, dense_layers: int) -> dict[str, object]:
+def _deepseek(keys: Keys, *, shared_experts: int, dense_layers: int) -> dict[str, object]:
     """Multi-head latent attention and experts; the multi-token prediction module is left out."""
     keys.only("moe_layer_freq", 1)
     keys.only("attention_bias", False)
@@ -346,7 +270,7 @@ def _deepseek(keys: _Keys, *, shared_experts: int, dense_layers: int) -> dict[st
     }
 
 
-_READERS: dict[str, Callable[[_Keys], dict[str, object]]] = {
+_READERS: dict[str, Callable[[Keys], dict[str, object]]] = {
     "deepseek_v2": _deepseek_v2,
     "deepseek_v3": _deepseek_v3,
     "gemma": _gemma,

@@ -43,6 +43,9 @@ def _said(words: str) -> str:
     for before, after in (
         ("The first peak comes", "The pinned run's peak comes"),
         ("The first needs", "The pinned run needs"),
+        ("the first run", "the pinned run"),
+        ("the second run", "this run"),
+        ("in the first and", "in the pinned run and"),
         ("the second", "this one"),
     ):
         words = words.replace(before, after)
@@ -108,7 +111,7 @@ def _totals(found: Difference, *, binary: bool, prefix: str) -> str:
 
 
 def _partings(found: Difference, *, binary: bool) -> str:
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in parted(found, binary=binary))
+    said = "".join(f"<p>{escape(_said(sentence))}</p>" for sentence in parted(found, binary=binary))
     items = "".join(_parting(one, found, binary=binary) for one in largest(found))
     return (
         '<details class="tm-partings" data-key="partings"><summary>Where they part and '
@@ -121,7 +124,7 @@ def _parting(one: Parting, found: Difference, *, binary: bool) -> str:
     formula = next((each.formula for each in (one.right, one.left) if each and each.formula), "")
     more = "more" if one.change_bytes > 0 else "less"
     over = f"{show_bytes(abs(one.change_bytes), binary=binary)} {more} over the step"
-    reason = because(one, found)
+    reason = _said(because(one, found))
     reason = f"{reason}; {over}" if one.change_bytes else reason
     return (
         f'<li><span class="tm-tensor">{escape(one.label)}</span>'

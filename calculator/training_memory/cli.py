@@ -25,6 +25,7 @@ commands:
   estimate   what one training step needs, of what, and whether it fits
   explain    the same, derived: every tensor, its formula, its numbers, its source
   fit        what to change so that it fits: single changes, the cheapest plan, fewest GPUs
+  curve      the peak against sequence length, micro-batch or GPUs, and where it crosses
   oom        an out-of-memory error explained: which tensor, and what to change
   diff       two runs side by side: the totals, and where their steps part
   read       what other programs' configurations say, key by key
@@ -250,6 +251,31 @@ def _oom(command: str, arguments: list[str]) -> int:
     return write(as_json(found.to_json()) if asked.json else oom_text(found, terminal()))
 
 
+def _curve(command: str, arguments: list[str]) -> int:
+    from . import curve_command
+
+    parser = curve_command.parser(command)
+    given, errors = parser.read(arguments)
+    if given.get("help"):
+        return write(parser.format_help())
+    asked = curve_command.read(given, errors)
+    found = curve_command.answer(asked)
+    if asked.format == "json":
+        return write(as_json({**found.to_json(), "run": asked.run.to_json()}))
+    from .render import curve_text
+
+    if asked.format == "csv":
+        return write(curve_text.curve_csv(found))
+    if asked.format == "svg":
+        return write(curve_text.curve_svg(found, asked.run, binary=asked.binary))
+    said = curve_text.curve_text(found, asked.run, terminal(), binary=asked.binary)
+    if asked.report:
+        from .render.reading import doubts
+
+        said += doubts(asked.report, terminal())
+    return write(said)
+
+
 def _diff(command: str, arguments: list[str]) -> int:
     from . import diff_command
 
@@ -314,6 +340,7 @@ _COMMANDS: Mapping[str, Callable[[str, list[str]], int]] = {
     "estimate": _run,
     "explain": _run,
     "fit": _fit,
+    "curve": _curve,
     "oom": _oom,
     "diff": _diff,
     "read": _read,

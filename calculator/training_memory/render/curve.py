@@ -16,12 +16,12 @@ _ABOVE, _PLOT, _BELOW = 22, 130, 24
 HEIGHT = _ABOVE + _PLOT + _BELOW
 _LINE = 14
 
-_TITLES = {
+TITLES = {
     Along.SEQUENCE: "Peak against sequence length",
     Along.MICRO_BATCH: "Peak against micro-batch",
     Along.GPUS: "Peak against GPUs",
 }
-_UNITS = {
+UNITS = {
     Along.SEQUENCE: ("token", "tokens"),
     Along.MICRO_BATCH: ("sequence", "sequences"),
     Along.GPUS: ("GPU", "GPUs"),
@@ -36,7 +36,7 @@ def figures(curves: Sequence[Curve], *, binary: bool = False, prefix: str = "tm"
 def _figure(curve: Curve, *, binary: bool, prefix: str) -> str:
     return (
         '<figure class="tm-figure tm-curve-figure">'
-        f'<p class="tm-heading">{_TITLES[curve.along]}</p>'
+        f'<p class="tm-heading">{TITLES[curve.along]}</p>'
         f"{drawing(curve, binary=binary, prefix=prefix)}"
         f'<figcaption class="tm-caption">{escape(said(curve, binary=binary))}</figcaption>'
         f"{_table(curve, binary=binary)}</figure>"
@@ -66,7 +66,7 @@ def _crossing(curve: Curve) -> str:
 
 
 def _count(curve: Curve, value: int) -> str:
-    one, many = _UNITS[curve.along]
+    one, many = UNITS[curve.along]
     return f"{value:,} {one if value == 1 else many}"
 
 
@@ -76,16 +76,16 @@ def drawing(curve: Curve, *, binary: bool = False, prefix: str = "tm") -> str:
     near = is_near(highest, curve.capacity_bytes)
     top = top_of(highest, curve.capacity_bytes)
     name = f"{prefix}-curve-{curve.along}"
-    places = [(_place(curve, value), peak) for value, peak in curve.points]
+    places = [(place(curve, value), peak) for value, peak in curve.points]
     path = "".join(
-        f"{'L' if index else 'M'}{place} {TALL - peak * TALL // top}"
-        for index, (place, peak) in enumerate(places)
+        f"{'L' if index else 'M'}{at} {TALL - peak * TALL // top}"
+        for index, (at, peak) in enumerate(places)
     )
     ground = f"{path}L{places[-1][0]} {TALL}L{places[0][0]} {TALL}Z"
     return (
         f'<svg class="tm-curve" width="100%" height="{HEIGHT}" role="img" '
         f'aria-labelledby="{name}-title {name}-text">'
-        f'<title id="{name}-title">{_TITLES[curve.along]}</title>'
+        f'<title id="{name}-title">{TITLES[curve.along]}</title>'
         f'<desc id="{name}-text">{escape(_spoken(curve, binary=binary))}</desc>'
         f'<svg x="0" y="{_ABOVE}" width="100%" height="{_PLOT}" viewBox="0 0 {WIDE} {TALL}" '
         f'preserveAspectRatio="none"><path class="tm-under" d="{ground}"/>'
@@ -95,15 +95,15 @@ def drawing(curve: Curve, *, binary: bool = False, prefix: str = "tm") -> str:
     )
 
 
-def _place(curve: Curve, value: int) -> int:
+def place(curve: Curve, value: int, wide: int = WIDE) -> int:
     """Where a value stands from left to right: GPUs by doublings, all else evenly from 0."""
     largest = curve.points[-1][0]
     if curve.along is Along.GPUS:
         least = curve.points[0][0]
         # Whole numbers: every Python draws alike. An eighth of a doubling is near enough.
         whole = max(1, _doublings(largest, least))
-        return _doublings(value, least) * WIDE // whole
-    return value * WIDE // largest
+        return _doublings(value, least) * wide // whole
+    return value * wide // largest
 
 
 def _doublings(value: int, least: int) -> int:
@@ -132,7 +132,7 @@ def _ticks(curve: Curve) -> Iterator[str]:
     along_gpus = curve.along is Along.GPUS
     yield text(f"{first if along_gpus else 0:,}", x="0", y=y, css="tm-tick-label", anchor="start")
     middle = curve.points[len(curve.points) // 2][0] if along_gpus else last // 2
-    x = share(_place(curve, middle), WIDE)
+    x = share(place(curve, middle), WIDE)
     yield text(f"{middle:,}", x=x, y=y, css="tm-tick-label", anchor="middle")
     yield text(_count(curve, last), x="100%", y=y, css="tm-tick-label", anchor="end")
 
@@ -151,17 +151,17 @@ def _marks(curve: Curve, top: int, *, binary: bool) -> str:
     peaks = dict(curve.points)
     found = ""
     if curve.last is not None and curve.last in peaks:
-        place = _place(curve, curve.last)
-        x, y = share(place, WIDE), _height(peaks[curve.last], top)
+        at = place(curve, curve.last)
+        x, y = share(at, WIDE), _height(peaks[curve.last], top)
         found += (
             f'<line class="tm-peak" x1="{x}" x2="{x}" y1="{_ABOVE - 6}" y2="{_ABOVE + _PLOT}"/>'
             f'<circle class="tm-dot" cx="{x}" cy="{y}" r="4"/>'
         )
         words = "fits from " if curve.along is Along.GPUS else "fits up to "
-        anchor = "start" if 5 * place < WIDE else "end" if 5 * place > 4 * WIDE else "middle"
+        anchor = "start" if 5 * at < WIDE else "end" if 5 * at > 4 * WIDE else "middle"
         found += text(f"{words}{curve.last:,}", x=x, y=12, css="tm-mark", anchor=anchor)
     if curve.now in peaks:
-        x, y = share(_place(curve, curve.now), WIDE), _height(peaks[curve.now], top)
+        x, y = share(place(curve, curve.now), WIDE), _height(peaks[curve.now], top)
         size = show_bytes(peaks[curve.now], binary=binary)
         found += (
             f'<circle class="tm-now" cx="{x}" cy="{y}" r="4"><title>now: {size}</title></circle>'
@@ -185,7 +185,7 @@ def _table(curve: Curve, *, binary: bool) -> str:
         f"{show_bytes(peak, binary=binary)}</td></tr>"
         for value, peak in curve.points
     )
-    _, many = _UNITS[curve.along]
+    _, many = UNITS[curve.along]
     head = f'<tr><th scope="col">{many[0].upper()}{many[1:]}</th><th scope="col">Peak</th></tr>'
     return (
         f'<details class="tm-curve-table" data-key="curve-{curve.along}"><summary>As a table'

@@ -15,6 +15,8 @@ can take: a real one is longer. Everything is said with its source:
 - ZeRO: gradients scattered and weights gathered, with stage 3 weights twice a pass (Rajbhandari et
   al. 2019, arXiv:1910.02054, section 7); stages 2 and 3 do so for every micro-batch. What is
   scattered goes on beside the backward pass, what stage 3 gathers beside both;
+- between stages each of the GPUs that share a layer sends its part of the tokens (Narayanan et al.
+  2021, arXiv:2104.04473, section 4.1);
 - pipelines: one forward, one backward; p - 1 of m + p - 1 turns are waited, and fewer with several
   parts of the model on a stage (Narayanan et al. 2021, arXiv:2104.04473, section 2.2). The slowest
   stage sets the pace;
@@ -249,7 +251,8 @@ def _within_a_pass(run: Run, rank: Rank) -> list[tuple[int, int]]:
         ring = 2 * (layout.tensor - 1) * layer_input // layout.tensor
         sent.append((sums * rank.layers * ring, layout.tensor))
     if layout.pipeline > 1:
-        boundary = layer_input // layout.tensor if layout.sequence_parallel else layer_input
+        # Each of the GPUs that share a layer sends its part, split along the tokens or not.
+        boundary = layer_input // layout.tensor
         ways = 1 if rank.stage == 0 or rank.is_last else 2
         sent.append((ways * boundary * layout.interleave, layout.gpus))
     if layout.expert > 1:

@@ -30,7 +30,7 @@ GOAL_PYTHON_MS, GOAL_ALL_MS = 16, 50
 IMPLEMENTATIONS = ("paper", "huggingface", "torchtitan")
 
 CHANGE_ALL = """async ([changes, implementation]) => {
-    const script = document.querySelector('script[src*="calculator/calculator.js"]');
+    const script = document.querySelector('script[src*="calculator/page.js"]');
     const runtime = (await import(new URL("runtime.js", script.src).href)).python();
     const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
     const plainAsk = runtime.ask.bind(runtime);

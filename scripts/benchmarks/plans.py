@@ -52,7 +52,7 @@ GOAL_PAGE_S = 3.0
 WARM_MS = 8_000
 
 SEARCH = """async ([state, gpus, batch]) => {
-    const script = document.querySelector('script[src*="calculator/calculator.js"]');
+    const script = document.querySelector('script[src*="calculator/page.js"]');
     const runtime = (await import(new URL("runtime.js", script.src).href)).python();
     const start = performance.now();
     let planned = 0;

@@ -10,6 +10,7 @@ from .flags import Parser, run_parser
 from .records import dataclass
 from .request import read_request
 from .run import Run
+from .slices import finished
 
 # For type checkers alone: most runs are read from no file.
 TYPE_CHECKING = False
@@ -80,7 +81,7 @@ def read(given: Mapping[str, object], mistakes: Sequence[InputError]) -> Asked:
 
 def answer(asked: Asked) -> Curve:
     """The curve. Raises :class:`InputErrors` where it would have a single point."""
-    curve = _MAKES[asked.along](asked.run)
+    curve = finished(_MAKES[asked.along](asked.run))
     if len(curve.points) > 1:
         return curve
     allowed = {

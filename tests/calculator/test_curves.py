@@ -82,7 +82,7 @@ def test_replicas_share_as_far_as_the_implementation_goes(implementation: str, z
 
 def test_what_cannot_be_shared_has_no_curve_along_gpus() -> None:
     request = {"implementation": "huggingface", "model": "gpt2", "sequence": 512}
-    found = ask(**request, recipe="autocast-adam", optimizer_in_backward=True)
+    found = ask(**request, recipe="autocast-adam", loss="chunked")
     assert Along.SEQUENCE in found
     assert Along.GPUS not in found
 

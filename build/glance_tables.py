@@ -21,29 +21,26 @@ class _Line:
     """A kind of comparison: the error of each, as a share, by the row's name."""
 
     name: str
-    source: str
     errors: Sequence[tuple[float, str]]
 
 
 def _lines() -> Iterator[_Line]:
     for name, some in (
-        ("Whole steps, one GPU", accuracy_tables.compared()),
-        ("Whole steps, several GPUs", sharded_tables.compared()),
-        ("Fine-tuning", tuning_tables.compared()),
+        ("whole steps, one GPU", accuracy_tables.compared()),
+        ("whole steps, several GPUs", sharded_tables.compared()),
+        ("fine-tuning", tuning_tables.compared()),
         ("Megatron's stages", megatron_tables.stages()),
     ):
-        yield _Line(name=name, source="PyTorch, traced", errors=[_traced(one) for one in some])
+        yield _Line(name=f"Traced: {name}", errors=[_traced(one) for one in some])
     yield _Line(
-        name="Kept by a layer",
-        source="PyTorch, traced",
+        name="Traced: kept by a layer",
         errors=[
             (_off(one.our_bytes, one.traced_bytes), one.row["block"])
             for one in block_tables.blocks()
         ],
     )
     yield _Line(
-        name="Kept by a compiled layer",
-        source="PyTorch, traced",
+        name="Traced: kept by a compiled layer",
         errors=[
             (_off(one.our_bytes, one.traced_bytes), one.row["case"])
             for one in compiled_tables.layers()
@@ -53,13 +50,12 @@ def _lines() -> Iterator[_Line]:
     losses = [one for one in scored if one.row["task"] == "kernel"]
     steps = [one for one in scored if one not in losses]
     for name, some_rows in (
-        ("Whole steps, allocated", [one for one in steps if one.counter is Counter.ALLOCATED]),
-        ("Whole steps, reserved", [one for one in steps if one.counter is Counter.RESERVED]),
-        ("Losses by themselves", losses),
+        ("whole steps, allocated", [one for one in steps if one.counter is Counter.ALLOCATED]),
+        ("whole steps, reserved", [one for one in steps if one.counter is Counter.RESERVED]),
+        ("losses by themselves", losses),
     ):
         yield _Line(
-            name=name,
-            source="Published, on GPUs",
+            name=f"Published: {name}",
             errors=[(abs(one.apart) / one.bytes, one.id) for one in some_rows],
         )
 
@@ -77,12 +73,11 @@ def glance() -> Table:
     return Table(
         columns=(
             Column(heading="What", name="what", right=False),
-            Column(heading="Compared with", name="with", right=False),
-            Column(heading="How many", name="count"),
-            Column(heading="Exact to the byte", name="exact"),
-            Column(heading="Median error", name="median_error_percent"),
-            Column(heading="90th percentile", name="p90_error_percent"),
-            Column(heading="95th percentile", name="p95_error_percent"),
+            Column(heading="Rows", name="count"),
+            Column(heading="Exact", name="exact"),
+            Column(heading="Median", name="median_error_percent"),
+            Column(heading="90th", name="p90_error_percent"),
+            Column(heading="95th", name="p95_error_percent"),
             Column(heading="Worst", name="worst_error_percent"),
             Column(heading="Which", name="worst", right=False),
         ),
@@ -95,7 +90,6 @@ def _row(line: _Line) -> tuple[Cell, ...]:
     worst = ordered[-1]
     return (
         Cell(line.name),
-        Cell(line.source),
         Cell(len(ordered)),
         Cell(sum(not error for error, _ in ordered)),
         *(_percentile(ordered, share) for share in (0.5, 0.9, 0.95)),

@@ -58,7 +58,8 @@ def remembered(
 
     Only these fields may decide it. What has mistakes is read anew each time, to tell of them.
     """
-    values = [reading.value(name) for name in names]
+    request, usual = reading.request, reading.usual
+    values = [request.get(name, usual[name]) for name in names]
     # 1 and True are equal, and only one of them is a flag.
     key = (read, *more, *values, *map(type, values))
     try:

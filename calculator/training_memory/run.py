@@ -316,6 +316,8 @@ def _model(reading: Reading) -> tuple[Model | None, dict[str, object]]:
             model = catalog.custom(shape, name=name, family=family)
             return model, {name: getattr(model, name) for name in SHAPE_FIELDS}
         base = catalog.get(model_id)
+        if not shape:
+            return base, {}
         model = catalog.with_shape(base, shape)
     except InputErrors as errors:
         reading.errors += errors.errors

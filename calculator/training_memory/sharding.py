@@ -185,7 +185,7 @@ def of_none(reading: Reading, allowed: str) -> Iterator[InputError]:
     """Every field of these that is set although the implementation has one way of sharing."""
     for name, usual in USUAL.items():
         value = reading.value(name)
-        if value is not None and str(value).lower() not in (str(usual).lower(), ""):
+        if value not in (None, usual) and str(value).lower() not in (str(usual).lower(), ""):
             yield InputError(name, value, allowed)
 
 

@@ -130,7 +130,11 @@ def idle(reading: Reading) -> Iterator[InputError]:
     """Whatever is said of adapters although there are none."""
     for name, usual in USUAL.items():
         value = reading.value(name)
-        if name != "adapter" and str(value).lower() not in (str(usual).lower(), "off", "no"):
+        if (
+            value != usual
+            and name != "adapter"
+            and str(value).lower() not in (str(usual).lower(), "off", "no")
+        ):
             allowed = "every weight is trained, so this says nothing; set adapter to lora or qlora"
             yield InputError(name, value, allowed)
 

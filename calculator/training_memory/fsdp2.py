@@ -36,11 +36,16 @@ def refused(
     yield from _degrees(sharding, layout, recipe)
     if switches.loss is not Loss.FULL:
         yield from _loss(switches.loss, implementation, tuning)
-    if reason := _NOT_SHARED.get(switches.optimizer):
-        allowed = f"adamw or sgd-momentum under FSDP2: {reason}"
-        yield InputError("optimizer", str(switches.optimizer), allowed)
+    yield from not_shared(switches)
     if not tuning.trains_all:
         yield from _adapters(tuning, recipe)
+
+
+def not_shared(switches: Switches) -> Iterator[InputError]:
+    """Why an optimizer cannot step weights of which each GPU has a share, as DTensor has them."""
+    if reason := _NOT_SHARED.get(switches.optimizer):
+        allowed = f"adamw or sgd-momentum where GPUs share each weight: {reason}"
+        yield InputError("optimizer", str(switches.optimizer), allowed)
 
 
 def _degrees(sharding: Sharding, layout: Layout, recipe: Recipe) -> Iterator[InputError]:

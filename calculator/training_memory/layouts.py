@@ -63,6 +63,15 @@ class Layout:
         once = sum(map(wanted, (*self.first, *self.last)))
         return once + self.layers * sum(map(wanted, self.layer))
 
+    def where(self, wanted: Callable[[Weight], bool]) -> Layout:
+        """The tensors of a kind alone."""
+        return Layout(
+            first=tuple(filter(wanted, self.first)),
+            layer=tuple(filter(wanted, self.layer)),
+            last=tuple(filter(wanted, self.last)),
+            layers=self.layers,
+        )
+
     @property
     def parameters(self) -> int:
         """How many parameters they hold."""

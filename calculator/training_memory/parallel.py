@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .blocks.ledger import Recompute
 from .errors import InputError
+from .fsdp2 import not_shared
 from .implementations import Implementation
 from .layout import Layout
 from .model import Model
 from .sharding import Sharding, Way
 from .switches import Loss, Switches
+from .tuning import Tuning
+
+#: Models whose plan in transformers is Llama's.
+_PLANNED = ("llama", "mistral", "qwen")
 
 
 def refused(
@@ -19,17 +23,18 @@ def refused(
     model: Model,
     implementation: Implementation,
     switches: Switches,
-    recompute: Recompute,
+    tuning: Tuning,
 ) -> Iterator[InputError]:
     """Why a run cannot have its degree of tensor parallelism, or what goes with it."""
     tensor = layout.tensor
-    if implementation is not Implementation.TORCHTITAN:
-        allowed = (
-            "tensor parallelism is followed as torchtitan does it, or in the textbook's way; use "
-            "1, or the implementation torchtitan or paper"
-        )
-        yield InputError("tensor", tensor, allowed)
-        return
+    if implementation is Implementation.HUGGINGFACE:
+        if layout.sequence_parallel:
+            allowed = "the plans that come with transformers' models leave the tokens whole"
+            yield InputError("sequence_parallel", "true", allowed)
+        if model.family not in _PLANNED or model.experts:
+            allowed = f"of transformers' plans Llama's is followed, which {model.name} has not"
+            yield InputError("tensor", tensor, allowed)
+            return
     for what, size in (
         ("key-value heads", model.kv_heads),
         ("feed-forward features", model.ffn),
@@ -45,11 +50,16 @@ def refused(
     if model.tied:
         allowed = "a head that is the embedding is not split here; set tied to false, or use 1"
         yield InputError("tensor", tensor, allowed)
-    if layout.data > 1 and sharding.sharding is Way.DDP:
-        yield InputError("sharding", str(Way.DDP), "beside tensor parallelism there is only fsdp2")
+    if layout.data > 1 and sharding.sharding is not Way.FSDP2:
+        allowed = "beside tensor parallelism there is only fsdp2"
+        yield InputError("sharding", str(sharding.sharding), allowed)
+    if not tuning.trains_all:
+        allowed = (
+            "none with tensor parallelism: adapters beside shares of a weight are not followed"
+        )
+        yield InputError("adapter", str(tuning.adapter), allowed)
+    if layout.data == 1:
+        yield from not_shared(switches)
     if switches.loss is not Loss.FULL:
-        allowed = "tensor parallelism computes the full loss, each GPU a part of the vocabulary"
+        allowed = "full with tensor parallelism, whose head has a part of the vocabulary"
         yield InputError("loss", str(switches.loss), allowed)
-    if recompute in (Recompute.SELECTIVE, Recompute.MATMULS):
-        allowed = "with tensor parallelism none and full are followed so far"
-        yield InputError("recompute", str(recompute), allowed)

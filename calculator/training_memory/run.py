@@ -285,7 +285,7 @@ def _not_followed(run: Run) -> Iterator[InputError]:
             run.model,
             run.implementation,
             run.switches,
-            run.recompute,
+            run.tuning,
         )
     for name in ("context", "pipeline"):
         degree = getattr(run.layout, name)

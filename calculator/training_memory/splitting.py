@@ -80,7 +80,10 @@ WHOLE = Share()
 
 
 #: Weights that tensor parallelism splits by rows of the matrix, and by columns of it.
-_BY_FIRST = ("query", "key", "value", "gate", "up", "embedding", "head")
+_BY_FIRST = (
+    *("query", "key", "value", "gate", "up", "embedding", "head"),
+    *("query bias", "key bias", "value bias", "gate bias", "up bias"),
+)
 _BY_SECOND = ("attention output", "down")
 
 
@@ -95,6 +98,11 @@ def _division(weight: Weight, tensor: int) -> Weight:
         if weight.name in names:
             shape[place] //= tensor
     return Weight(name=weight.name, shape=tuple(shape), vocabulary=weight.vocabulary)
+
+
+def is_divided(weight: Weight) -> bool:
+    """Whether tensor-parallel GPUs share a weight, and do not each have all of it."""
+    return weight.name in (*_BY_FIRST, *_BY_SECOND)
 
 
 def _each(layout: Layout, change: Callable[[Weight], Weight]) -> Layout:

@@ -15,7 +15,7 @@ from .optimizers import Optimizer, get, is_hidden_matrix
 from .recorded import Sized, sizes_of
 from .recording import MOST, of_memory
 from .scratch import Room
-from .splitting import WHOLE, Share, share_of_layout
+from .splitting import WHOLE, Share, is_divided, share_of_layout
 from .tuning import FULL, Tuning
 
 
@@ -51,7 +51,11 @@ def step(
         del own
     if chosen.id == "adamw-foreach":
         room.mark("step", "all")
-        room.take("roots of the second moments", bytes_of(layout, item_bytes), updates.ROOT)
+        for part in _groups(layout, share, implementation):
+            roots = room.take(
+                "roots of the second moments", bytes_of(part, item_bytes), updates.ROOT
+            )
+            del roots
     else:
         chosen.update(room, _loop(room, layout, chosen), item_bytes)
     room.mark("step", "all")
@@ -64,6 +68,16 @@ def step(
 SUMMED = "Each GPU's norms saw some of the tokens; their gradients are summed for the update."
 OWN_ROWS = "A GPU updates its own rows alone; the gradient was made for the whole vocabulary."
 COPIES = "The optimizer reads 32-bit gradients; all 16-bit ones are cast before it starts."
+
+
+def _groups(layout: Layout, share: Share, implementation: str) -> tuple[Layout, ...]:
+    """The weights that an optimizer steps at once.
+
+    transformers' Trainer has those that tensor-parallel GPUs share apart from the others.
+    """
+    if share.tensor == 1 or implementation != "huggingface":
+        return (layout,)
+    return (layout.where(is_divided), layout.where(lambda weight: not is_divided(weight)))
 
 
 def _norms(layout: Layout, item_bytes: int) -> int:

@@ -16,7 +16,13 @@ RATE = 1e-3
 def make(kind: str, named: Iterable[tuple[str, Any]]) -> list[Any]:
     """The optimizers of a model's parameters; Muon leaves what is no matrix to a second one."""
     named = list(named)
-    parameters = [parameter for _, parameter in named]
+    parameters: Any = [parameter for _, parameter in named]
+    if len({hasattr(one, "device_mesh") for one in parameters}) > 1:
+        # As transformers' Trainer has it: weights that GPUs share are a group, others another.
+        parameters = [
+            {"params": [one for one in parameters if hasattr(one, "device_mesh") is shared]}
+            for shared in (True, False)
+        ]
     match kind:
         case "adamw-forloop":
             return [torch.optim.AdamW(parameters, lr=RATE, foreach=False, fused=False)]

@@ -61,8 +61,6 @@ class ShardedCase:
                 raise ValueError(f"{name} {value!r}: allowed: {', '.join(map(str, allowed))}")
         if (self.sharding == "none") != (self.data * self.replicas == 1):
             raise ValueError("sharding: over 2 or more GPUs, and none over one")
-        if self.tensor > 1 and self.step.implementation != "torchtitan":
-            raise ValueError("tensor: the plain Llama alone is split so")
 
     @property
     def world(self) -> int:

@@ -25,7 +25,11 @@ def _case(model: str, **more: Any) -> Case:
 
 def cases() -> tuple[ShardedCase, ...]:
     """Every case of the table, in order."""
-    return tuple(dict.fromkeys((*_whole_models(), *_ddp(), *_fsdp2(), *_of_families(), *_roomy())))
+    return tuple(
+        dict.fromkeys(
+            (*_whole_models(), *_ddp(), *_fsdp2(), *_of_families(), *_roomy(), *_tensor())
+        )
+    )
 
 
 def _whole_models() -> Iterator[ShardedCase]:
@@ -127,3 +131,27 @@ def _roomy() -> Iterator[ShardedCase]:
     yield base.with_(step=lora.with_(in_backward=True))
     eight = lora.with_(adapter="qlora", optimizer="paged-adamw-8bit")
     yield ShardedCase(step=eight, data=8, sharding="ddp")
+
+
+def _tensor() -> Iterator[ShardedCase]:
+    """The plans of transformers, and torchtitan's with what recomputation keeps."""
+    for model, tensor in (("llama-3-8b", 4), ("mistral-7b", 2), ("qwen2.5-7b", 4), ("qwen3-8b", 8)):
+        for recompute in ("none", "full"):
+            step = _case(model, recompute=recompute)
+            yield ShardedCase(step=step, tensor=tensor)
+    step = _case("llama-3-8b")
+    for recompute in ("none", "selective", "matmuls", "full"):
+        sixteen = step.with_(recompute=recompute, precision="bf16", optimizer="adamw-foreach")
+        yield ShardedCase(step=sixteen, tensor=2)
+    for recompute in ("none", "full"):
+        sharded = step.with_(recompute=recompute)
+        base = ShardedCase(step=sharded, tensor=4, data=8, sharding="fsdp2", wrap="ends")
+        yield base
+        yield base.with_(wrap="layers")
+    plain = _case("llama-3-8b", implementation="torchtitan")
+    for recompute, sequence in product(("selective", "matmuls"), (False, True)):
+        base = ShardedCase(
+            step=plain.with_(recompute=recompute), tensor=4, sequence_parallel=sequence
+        )
+        yield base
+        yield base.with_(data=8, sharding="fsdp2", wrap="ends")

@@ -41,8 +41,10 @@ def mesh_of(case: ShardedCase) -> Any:
 def laid_on(built: Any, mesh: Any, case: ShardedCase) -> Any:
     """The model, split as the case says; called as before."""
     plain = case.step.implementation == "torchtitan"
-    if case.tensor > 1:
+    if case.tensor > 1 and plain:
         _split_layers(built, mesh["tensor"], sequence=case.sequence_parallel)
+    elif case.tensor > 1:
+        _split_by_plan(built, mesh["tensor"])
     model = LogitsOf(built) if plain else built
     if case.sharding == "fsdp2":
         _fully_shard(model, mesh, case, plain=plain)
@@ -169,6 +171,21 @@ def _split_layers(built: Any, mesh: Any, *, sequence: bool) -> None:
         parallel.parallelize_module(layer, mesh, plan)
 
 
+def _split_by_plan(built: Any, mesh: Any) -> None:
+    """A model of transformers by the plan that comes with it (tp_plan="auto")."""
+    styles: Any = import_module("transformers.distributed.tensor_parallel")
+    utils: Any = import_module("transformers.distributed.parallel_utils")
+    rules = built.tp_plan
+    plan = {}
+    for name, module in built.named_modules():
+        style = rules.get(utils.replace_layer_number_by_wildcard(name))
+        if style:
+            plan[name] = style
+            own = dict(module.named_parameters(recurse=False))
+            plan |= {f"{name}.{parameter}": style for parameter in own}
+    styles.apply_tensor_parallelism(built, mesh, plan)
+
+
 class _OnEach(parallel.ParallelStyle):  # type: ignore[misc, unused-ignore]
     """A module that every GPU computes whole (torchtitan's NoParallel)."""
 
@@ -184,7 +201,7 @@ class _OnEach(parallel.ParallelStyle):  # type: ignore[misc, unused-ignore]
 
 def loss_in_parallel(case: ShardedCase) -> AbstractContextManager[Any]:
     """Each GPU computes the loss over its part of the vocabulary, as torchtitan has it."""
-    if case.tensor == 1:
+    if case.tensor == 1 or case.step.implementation != "torchtitan":
         return nullcontext()
     context: AbstractContextManager[Any] = parallel.loss_parallel()
     return context

@@ -114,7 +114,7 @@ def test_all_bad_fields_are_named_at_once():
         ({"hold_logits": True}, "hold_logits", "the textbook has one way only"),
         ({"recompute": "matmuls"}, "recompute", "the textbook knows none, selective, full"),
         ({"sharding": "fsdp2"}, "sharding", "by ZeRO's stage alone"),
-        ({"implementation": "huggingface", "tensor": 8}, "tensor", "as torchtitan does it"),
+        ({"implementation": "huggingface", "model": "olmo-2-7b", "tensor": 8}, "tensor", "plans"),
         ({"implementation": "torchtitan", "pipeline": 8}, "pipeline", "the textbook's way"),
         (
             {"implementation": "huggingface", "loss": "chunked", "hold_logits": True},

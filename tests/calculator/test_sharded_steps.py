@@ -165,7 +165,7 @@ def test_a_whole_model_stays_gathered_where_it_is_not_resharded():
         ({"sharding": "ddp", "zero": 3}, "zero", "DDP shares nothing out"),
         ({"sharding": "ddp", "zero": 2}, "zero", "DDP shares nothing out"),
         ({"sharding": "fsdp2", "zero": 1, "recipe": "fp32-adam"}, "zero", "which is stage 3"),
-        ({"sharding": "fsdp2"}, "sharding", "no second copy"),
+        ({"sharding": "fsdp2", "recipe": "mixed-adam"}, "sharding", "no second copy"),
         ({"recipe": "mixed-adam-fp32-grad"}, "sharding", "DDP reduces the gradients"),
         ({"prefetch": "explicit"}, "prefetch", "only FSDP2 has this"),
         (
@@ -203,12 +203,18 @@ def test_what_a_way_of_sharding_has_not_is_refused_with_the_reason(request_json,
 @pytest.mark.parametrize(
     ("request_json", "field", "reason"),
     [
-        ({"implementation": "huggingface"}, "tensor", "as torchtitan does it"),
+        ({"implementation": "huggingface", "model": "phi-3-mini"}, "tensor", "which Phi-3"),
+        (
+            {"implementation": "huggingface", "sequence_parallel": True},
+            "sequence_parallel",
+            "leave the tokens whole",
+        ),
+        ({"implementation": "huggingface", "adapter": "lora"}, "adapter", "shares of a weight"),
+        ({"optimizer": "adamw-8bit"}, "optimizer", "a DTensor"),
         ({"model": "llama-3-8b", "tensor": 16}, "tensor", "has 8"),
         ({"shape": {"tied": True}}, "tensor", "set tied to false"),
         ({"data": 8, "sharding": "ddp"}, "sharding", "only fsdp2"),
         ({"loss": "chunked"}, "loss", "a part of the vocabulary"),
-        ({"recompute": "matmuls"}, "recompute", "none and full"),
     ],
 )
 def test_what_tensor_parallelism_has_not_is_refused_with_the_reason(request_json, field, reason):

@@ -19,7 +19,7 @@ STEPS = rows_of("sharded-tuning.csv")
 PHASES = ("forward", "backward", "clip", "step")
 SAME = (
     *("model", "sequence", "micro_batch", "micro_batches", "recompute", "implementation"),
-    *("attention", "clip", "sharding", "data", "offload", "loss"),
+    *("attention", "clip", "offload", "loss", "tensor", "sequence_parallel"),
 )
 ADAPTERS = (
     *("adapter", "adapter_rank", "adapter_targets", "adapter_dtype", "adapter_dropout"),
@@ -42,6 +42,9 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
         request |= {name: row[name] for name in ADAPTERS}
     if row["adapter"] == "qlora":
         request["quant_storage"] = row["quant_storage"]
+    if row["sharding"] == "none":
+        return request
+    request |= {"sharding": row["sharding"], "data": row["data"]}
     if row["sharding"] == "ddp":
         return {**request, "bucket_views": row["bucket_views"]}
     return {
@@ -78,9 +81,12 @@ def test_the_rows_are_many_and_of_every_kind():
     assert {row["loss"] for row in STEPS} == {"full", "chunked", "fused-linear"}
     assert sum(row["in_backward"] == "yes" for row in STEPS) >= 6
     assert len({row["optimizer"] for row in STEPS if row["sharding"] == "ddp"}) >= 6
-    assert {row["sharding"] for row in STEPS} == {"ddp", "fsdp2"}
-    assert {row["data"] for row in STEPS} == {"8", "64"}
-    assert {row["recompute"] for row in STEPS} == {"none", "full"}
+    assert {row["sharding"] for row in STEPS} == {"none", "ddp", "fsdp2"}
+    assert {row["data"] for row in STEPS} == {"1", "8", "64"}
+    assert {row["recompute"] for row in STEPS} == {"none", "selective", "matmuls", "full"}
+    split = [row for row in STEPS if row["tensor"] != "1"]
+    assert {row["implementation"] for row in split} == {"huggingface", "torchtitan"}
+    assert len({row["tensor"] for row in split}) == 3
     assert {row["adapter_rank"] for row in STEPS} == {"8", "16"}
     assert len({row["model"] for row in STEPS}) >= 9
     names = ("adapter_targets", "adapter_dtype", "frozen_dtype", "quant_storage")

@@ -51,6 +51,7 @@ def full(
             given = parallel.into(tape, x, structure, "head input")
             given = parallel.by_columns(tape, given, structure, "head input")
             logits = op.linear(tape, given, head, LOGITS, "logits", bias)
+            logits = parallel.whole_logits(tape, logits, structure)
             del given
             tape.units.after("tail", logits)
             if structure.implementation != "huggingface":

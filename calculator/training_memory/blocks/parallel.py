@@ -1,5 +1,7 @@
 """A layer that several GPUs share, as torchtitan splits it; on one GPU nothing happens here.
 
+transformers' own plan (tp_plan="auto") is that without sequence parallelism, but for the head.
+
 torchtitan, models/llama3/infra/parallelize.py, apply_tp, as of 2025: projections into heads and
 into the feed-forward layer by columns, those out of them by rows, embedding and head by the
 vocabulary. With sequence parallelism the residual stream and the norms have each GPU's tokens;
@@ -48,6 +50,13 @@ def by_rows(tape: Tape, y: Tensor, structure: Structure, name: str) -> Tensor:
         one = structure.one_sequence
         return op.scattered(tape, y, OWN_TOKENS, name, one_sequence=one)
     return op.reduced(tape, y, f"{name}, summed")
+
+
+def whole_logits(tape: Tape, logits: Tensor, structure: Structure) -> Tensor:
+    """Transformers' head gathers each GPU's part of the vocabulary (colwise_gather_output)."""
+    if not structure.split.tensor or structure.implementation != "huggingface":
+        return logits
+    return op.gathered_columns(tape, logits, logits.numel * SHARE, "logits")
 
 
 def embedded(tape: Tape, ids: Tensor, w: Weights, structure: Structure) -> Tensor:

@@ -32,7 +32,14 @@ from .gather import divide, divide_in_place, highest, rows, summed
 from .losses import cross_entropy
 from .matrices import affine, as_used, grouped, linear, matmul
 from .norms import layer_norm, mean, rms_norm
-from .parallel import gathered, part_of_embedding, reduced, scattered, shared_input
+from .parallel import (
+    gathered,
+    gathered_columns,
+    part_of_embedding,
+    reduced,
+    scattered,
+    shared_input,
+)
 from .parallel_loss import cross_entropy as cross_entropy_in_parallel
 from .views import (
     by_tokens,
@@ -70,6 +77,7 @@ __all__ = [
     "fused_attention",
     "gated",
     "gathered",
+    "gathered_columns",
     "gelu",
     "grouped",
     "heads",

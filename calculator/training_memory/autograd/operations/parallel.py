@@ -34,6 +34,22 @@ def shared_input(tape: Tape, x: Tensor, name: str) -> Tensor:
     return y
 
 
+def gathered_columns(tape: Tape, x: Tensor, numel: Formula, name: str) -> Tensor:
+    """Every GPU's features of each token; back, each takes a copy of its own features' gradient."""
+    part = x.numel
+
+    def backward(tape: Tape, grads: Grads) -> tuple[Tensor]:
+        gradient = only(grads)
+        return (tape.new(f"gradient of {name}, its own", part, gradient.dtype),)
+
+    node = tape.node("all_gather", [x], backward)
+    shares = tape.new(f"{name}, gathered", numel, x.dtype)
+    y = tape.new(name, numel, x.dtype)
+    del shares
+    tape.attach(node, y)
+    return y
+
+
 def gathered(tape: Tape, x: Tensor, numel: Formula, name: str, *, one_sequence: bool) -> Tensor:
     """Every GPU's tokens; back, each takes the sum of the gradients of its own."""
     part = x.numel

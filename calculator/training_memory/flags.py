@@ -127,7 +127,7 @@ SHAPE_HELP = {
     "experts_per_token": "experts that a token goes through",
     "expert_ffn": "features inside an expert",
     "shared_experts": "experts that every token goes through",
-    "shared_expert_ffn": "features inside the shared experts together",
+    "shared_expert_ffn": "features inside each shared expert",
     "shared_expert_gate": "a learned gate on the shared experts' output",
     "dense_layers": "first layers without experts",
     "q_lora_rank": "latent attention: width of the compressed queries",

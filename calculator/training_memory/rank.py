@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from .implementations import Implementation
+from .implementations import BY_STAGES, Implementation
 from .layout import Layout
 from .model import Model
 from .parameters import ParameterTensor, Split
@@ -170,17 +170,23 @@ def ranks(run: Run) -> tuple[Rank, ...]:
 
     The second stage stands for every middle one: it has at least as many layers and as many
     micro-batches in flight, so no middle stage needs more. Where each stage has its own number of
-    layers, the earliest with each number stands for those after it.
+    layers, or some have layers without experts, the earliest of each kind stands for those after
+    it.
     """
     layout = run.layout
     last = layout.pipeline - 1
     per_stage = layers_by_stage(run)
-    if per_stage == Layout(pipeline=layout.pipeline).stage_layers(run.model.layers):
+    dense = run.model.dense_layers if run.implementation in BY_STAGES else 0
+    if dense <= per_stage[0] // layout.interleave and per_stage == Layout(
+        pipeline=layout.pipeline
+    ).stage_layers(run.model.layers):
         return tuple(
             rank_at(run, stage, stands_for=last - 1 if 0 < stage < last else 1)
             for stage in sorted({0, min(1, last), last})
         )
-    kinds: dict[int, int] = {}
+    kinds: dict[tuple[int, int], int] = {}
     for stage in range(1, last):
-        kinds.setdefault(per_stage[stage], stage)
+        before = sum(per_stage[:stage]) // layout.interleave
+        without = min(max(dense - before, 0), per_stage[stage])
+        kinds.setdefault((per_stage[stage], without), stage)
     return tuple(rank_at(run, stage) for stage in sorted({0, *kinds.values(), last}))

@@ -331,6 +331,26 @@ def test_the_worst_routing_needs_more_and_says_so():
     assert not any("Uneven routing" in said for said in worst.omitted)
 
 
+def test_a_stage_of_experts_is_not_taken_for_one_without():
+    # Two layers a stage, three without experts: the third stage is the first that has two with.
+    run = Run.from_json(
+        {
+            "implementation": "megatron",
+            "model": "deepseek-v3",
+            "shape": {"layers": 60},
+            "pipeline": 30,
+            "micro_batches": 30,
+            "data": 8,
+            "expert": 8,
+            "zero": 1,
+            "gpu": None,
+        }
+    )
+    answer = estimate(run)
+    assert [one.rank.stage for one in answer.ranks] == [0, 1, 2, 29]
+    assert answer.worst.rank.stage == 2
+
+
 @pytest.mark.parametrize("shared_out", [True, False])
 @pytest.mark.parametrize("replicas", [1, 2, 3, 8, 64])
 def test_a_buffers_pieces_are_those_of_each_parameter_laid_down(replicas, shared_out):

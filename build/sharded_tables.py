@@ -61,7 +61,7 @@ def _of_deepspeed(row: Row) -> Run:
     told: dict[str, object] = {name: row[name] for name in ("data", *_NUMBERS) if row[name]}
     if row["overlap_comm"]:
         told["overlap_comm"] = row["overlap_comm"] == "True"
-    told["offload_optimizer"] = row["offload_optimizer"]
+    told |= {name: row[name] for name in ("offload_optimizer", "offload_param")}
     request = {**request_of(row), **told, "sharding": "deepspeed", "zero": row["stage"]}
     return Run.from_json(request)
 
@@ -226,6 +226,7 @@ def _told_deepspeed(row: Row) -> str:
         for text, told in (
             ("overlap_comm", row["overlap_comm"] == "True"),
             ("optimizer on the CPU", row["offload_optimizer"] == "cpu"),
+            ("weights on the CPU", row["offload_param"] == "cpu"),
             (f"{row['micro_batches']} micro-batches", row["micro_batches"] != "1"),
             (f"GPU {row['rank']}", row["rank"] != "0"),
         )

@@ -71,7 +71,7 @@ class Sharding:
     which takes two buckets; of its stage 3 ``prefetch_bucket_size``,
     ``param_persistence_threshold`` and ``max_live_parameters``, likewise in numbers. With
     ``offload_optimizer`` the 32-bit weights and all that the optimizer keeps are in the CPU's
-    memory, and it steps there.
+    memory, and it steps there; with ``offload_param`` so are the shares of the 16-bit weights.
     """
 
     sharding: Way = Way.DDP
@@ -87,6 +87,7 @@ class Sharding:
     param_persistence_threshold: int | str = 100_000
     max_live_parameters: int = 1_000_000_000
     offload_optimizer: Host = Host.NONE
+    offload_param: Host = Host.NONE
 
 
 #: As a request has them that says nothing; None is the implementation's own way.
@@ -104,6 +105,7 @@ USUAL: Mapping[str, object] = {
     "param_persistence_threshold": None,
     "max_live_parameters": None,
     "offload_optimizer": "none",
+    "offload_param": "none",
 }
 
 _OF_FSDP2 = (
@@ -116,7 +118,13 @@ _OF_FSDP2 = (
 #: transformers' word for what it works out from the model (integrations/deepspeed.py).
 AUTO = "auto"
 OF_STAGE_3 = ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters")
-_OF_DEEPSPEED = ("reduce_bucket_size", "overlap_comm", "offload_optimizer", *OF_STAGE_3)
+_OF_DEEPSPEED = (
+    "reduce_bucket_size",
+    "overlap_comm",
+    "offload_optimizer",
+    "offload_param",
+    *OF_STAGE_3,
+)
 #: The fields that one way alone has, and what it is called.
 _OWN: Mapping[Way, tuple[tuple[str, ...], str]] = {
     Way.FSDP2: (_OF_FSDP2, "FSDP2"),
@@ -154,6 +162,7 @@ def read(reading: Reading, implementation: Implementation, layout: Layout) -> Sh
         reduce_bucket_size=reading.switch("reduce_bucket_size", _numbers, usual.reduce_bucket_size),
         overlap_comm=reading.field("overlap_comm", a_flag, False),
         offload_optimizer=reading.field("offload_optimizer", a_choice(Host), Host.NONE),
+        offload_param=reading.field("offload_param", a_choice(Host), Host.NONE),
         **{name: reading.switch(name, _from_none, getattr(usual, name)) for name in OF_STAGE_3},
     )
 
@@ -208,7 +217,11 @@ def refused(
         from .deepspeed.allowed import refused as refused_by_deepspeed
 
         yield from refused_by_deepspeed(layout, recipe, switches, tuning, implementation)
-        for name in OF_STAGE_3 if layout.zero != 3 else ("overlap_comm",):
+        if sharding.offload_param is Host.CPU and sharding.offload_optimizer is not Host.CPU:
+            allowed = "with the optimizer on the CPU as well: set offload_optimizer to cpu"
+            yield InputError("offload_param", str(Host.CPU), allowed)
+        of_third = (*OF_STAGE_3, "offload_param")
+        for name in of_third if layout.zero != 3 else ("overlap_comm",):
             if getattr(sharding, name) != getattr(usual, name):
                 of = "stage 3 has this; set zero to 3" if layout.zero != 3 else "stages 1 and 2"
                 allowed = f"of DeepSpeed's only {of}"

@@ -63,6 +63,8 @@ def _third() -> Iterator[ZeroCase]:
     for stage in (2, 3):
         step = small.with_(recompute="full", micro_batches=stage - 1)
         yield ZeroCase(step=step, data=4, stage=stage, offload_optimizer="cpu")
+    away = ZeroCase(step=step, data=4, stage=3, offload_optimizer="cpu")
+    yield away.with_(offload_param="cpu")
     yield ZeroCase(step=small, data=64, stage=3, prefetch_bucket_size=0)
     yield ZeroCase(step=small.with_(precision="fp32", optimizer="adamw-foreach"), data=4, stage=3)
     yield base

@@ -27,7 +27,7 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
     told: dict[str, Any] = {name: row[name] for name in NUMBERS if row[name]}
     if row["overlap_comm"]:
         told["overlap_comm"] = row["overlap_comm"] == "True"
-    told["offload_optimizer"] = row["offload_optimizer"]
+    told |= {name: row[name] for name in ("offload_optimizer", "offload_param")}
     return {
         "model": row["model"],
         "shape": dict(pair.split("=") for pair in row["shape"].split()),
@@ -67,7 +67,7 @@ def test_there_are_rows_of_every_kind():
     assert {row["stage"] for row in ROWS} == {"1", "2", "3"}
     assert {row["data"] for row in ROWS} >= {"8", "64"}
     names = ("overlap_comm", "reduce_bucket_size", "recompute", "rank", "precision")
-    for name in (*names, "offload_optimizer"):
+    for name in (*names, "offload_optimizer", "offload_param"):
         assert len({row[name] for row in ROWS}) > 1, name
 
 
@@ -198,6 +198,8 @@ def test_stages_one_and_two_are_deepspeeds_where_nothing_is_said():
         (_run(pipeline=2), "pipeline"),
         (_run(zero=0, sharding="deepspeed"), "zero"),
         (_run(zero=0, offload_optimizer="cpu"), "offload_optimizer"),
+        (_run(zero=3, sharding="deepspeed", offload_param="cpu"), "offload_param"),
+        (_run(offload_optimizer="cpu", offload_param="cpu"), "offload_param"),
         (_run(prefetch_bucket_size=1000), "prefetch_bucket_size"),
         (_run(zero=3, sharding="deepspeed", overlap_comm=True), "overlap_comm"),
         (_run(zero=3, recipe="autocast-adam", max_live_parameters=0), "max_live_parameters"),

@@ -63,6 +63,7 @@ def refused(**request: object) -> InputErrors:
         ("param_persistence_threshold", "few", "whole number", None),
         ("max_live_parameters", "auto", "whole number", None),
         ("offload_optimizer", "gpu", "none, cpu", "cpu"),
+        ("offload_param", "gpu", "none, cpu", "cpu"),
         ("context", 0, "whole number", None),
         ("context_exchange", "rng", "ring, all-gather, ulysses", "ring"),
         ("schedule", "1f1", "gpipe, 1f1b, interleaved, zero-bubble", "1f1b"),

@@ -29,6 +29,7 @@ GONE = "Nothing reads it any more."
 BACK = "It is added up in the CPU's memory, and brought back to be looked at."
 #: Norms are taken of so many numbers at a time (_constant_buffered_norm2).
 NORM_NUMBERS = 250_000_000
+FROM_CPU = "This GPU's shares are in the CPU's memory, and are copied before they are sent."
 RELEASED = "It is not used again soon; each GPU goes on holding its share."
 
 
@@ -74,11 +75,12 @@ class Gathering:
         gpus: int,
         item_bytes: int,
         offloads: bool,
+        away: bool,
         last: bool,
     ) -> None:
         self.numels, self.limits = numels, limits
         self.gpus, self.item_bytes = gpus, item_bytes
-        self.offloads, self.last = offloads, last
+        self.offloads, self.away, self.last = offloads, away, last
         self.order = {key: place for place, key in enumerate(numels)}
         #: The weight that each module asks for, in the order of the step; None where it has none.
         self.asked = [
@@ -160,7 +162,13 @@ class Gathering:
             self.flying[key] = gather
             self.live += self.numels[key]
         why = ALONE if len(keys) == 1 else GATHER
-        return [self.event(self._name(keys), gather.size, why)]
+        events = [self.event(self._name(keys), gather.size, why)]
+        if self.away:
+            shares = (self._padded(key) // self.gpus for key in keys)
+            size = sum(rounded(share * self.item_bytes) for share in shares)
+            events.append(self.event("shares from the CPU", size, FROM_CPU))
+            events.append(self.event("shares from the CPU", -size, GONE))
+        return events
 
     def _name(self, keys: Sequence[Key]) -> str:
         return f"gathered {keys[0][0]}" if len(keys) == 1 else f"buffer of {len(keys)} weights"

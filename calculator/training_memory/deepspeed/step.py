@@ -52,8 +52,9 @@ def host_bytes(run: Run, optimizer: str) -> int:
     of, size = groups(run), item_bytes(run)
     if run.layout.zero == 3:
         shares = _shares(run)
-        in_fp32 = sum(4 * sum(some) for some in shares.sub_groups())
-        return sum(row[2] for row in shares.states(optimizer)) + in_fp32
+        numbers = sum(sum(some) for some in shares.sub_groups())
+        weights = size if shares.away else 0
+        return sum(row[2] for row in shares.states(optimizer)) + (4 + weights) * numbers
     states = [row[2] for row in _rows(of, size, optimizer) if row[1] is not Category.WEIGHTS]
     # Gradients in 32 bits, the weights in 16 on their way back, and room for one gradient.
     share = sum(group.share for group in of)
@@ -117,6 +118,7 @@ def _shares(run: Run) -> Shares:
         bucket=bucket_numbers(run),
         persistence=persistence_numbers(run),
         offloads=offloads(run),
+        away=run.sharding.offload_param is Host.CPU,
     )
 
 
@@ -206,6 +208,7 @@ def _gathered(run: Run, made: Sized) -> Iterator[list[Node]]:
             gpus=run.layout.data,
             item_bytes=item_bytes(run),
             offloads=offloads(run),
+            away=run.sharding.offload_param is Host.CPU,
             last=turn == run.micro_batches - 1,
         )
         forward = woven(made, "forward", again, gathering.hear)

@@ -31,6 +31,7 @@ class Shares:
     bucket: int
     persistence: int
     offloads: bool = False
+    away: bool = False
 
     def of(self, group: flat.Group) -> list[int]:
         """How many numbers of each weight a GPU has."""
@@ -53,7 +54,9 @@ class Shares:
     def rows(self, optimizer: str) -> Iterator[tuple[str, Category, int, str]]:
         """What stays: name, category, bytes, and why."""
         total = sum(sum(self.of(group)) for group in self.groups)
-        yield "shares of weights", Category.WEIGHTS, rounded(total * self.item_bytes), WEIGHTS
+        if not self.away:
+            size = rounded(total * self.item_bytes)
+            yield "shares of weights", Category.WEIGHTS, size, WEIGHTS
         small = sum(
             rounded(-(-numel // group.gpus) * group.gpus * self.item_bytes)
             for group in self.groups

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..errors import InputError
 from . import fsdp
-from .deepspeed import ON_THE_HOST
+from .deepspeed import ON_THE_HOST, WEIGHTS_ON_THE_HOST
 from .table import Format, Taken, choice, count, is_on, lost, taken, text, word_of, words
 from .training_arguments import ACCELERATED
 
@@ -85,7 +85,7 @@ FORMAT = Format(
         _clipping,
         count(f"{_IN}gradient_accumulation_steps", "accumulation"),
         choice(f"{_IN}offload_optimizer_device", {**ON_THE_HOST, "nvme": _OFFLOAD}),
-        lost(f"{_IN}offload_param_device", _OFFLOAD),
+        choice(f"{_IN}offload_param_device", {**WEIGHTS_ON_THE_HOST, "nvme": _OFFLOAD}),
         text(f"{_IN}deepspeed_config_file", "engine"),
         count(f"{_MEGATRON}tp_degree", "tensor"),
         count(f"{_MEGATRON}pp_degree", "pipeline"),

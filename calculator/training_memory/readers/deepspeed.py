@@ -76,6 +76,7 @@ def _device(part: str) -> str:
 
 #: Where the optimizer is, as DeepSpeed's and accelerate's files say it.
 ON_THE_HOST = {place: {"offload_optimizer": place} for place in ("none", "cpu")}
+WEIGHTS_ON_THE_HOST = {place: {"offload_param": place} for place in ("none", "cpu")}
 
 FORMAT = Format(
     id="deepspeed",
@@ -102,7 +103,7 @@ FORMAT = Format(
         _clipping,
         choice("optimizer.type", CLASSES, unknown=OTHER),
         choice(_device("offload_optimizer"), {**ON_THE_HOST, "nvme": _OFFLOAD}),
-        lost(_device("offload_param"), _OFFLOAD),
+        choice(_device("offload_param"), {**WEIGHTS_ON_THE_HOST, "nvme": _OFFLOAD}),
         lost(f"{_ZERO}cpu_offload", _OFFLOAD, f"{_ZERO}cpu_offload_params"),
         _numbers("reduce_bucket_size", "reduce_bucket_size"),
         flag(f"{_ZERO}overlap_comm", "overlap_comm"),

@@ -185,7 +185,7 @@ class _Resolver:
         by_deepspeed = data > 1 and self.settings.get("sharding") == "deepspeed"
         every = (1, 2, 3)
         stages = {"reduce_bucket_size": every, "offload_optimizer": every, "overlap_comm": (1, 2)}
-        for name in (*stages, *OF_STAGE_3):
+        for name in (*stages, *OF_STAGE_3, "offload_param"):
             if not by_deepspeed or self.settings.get("zero") not in stages.get(name, (3,)):
                 self.settings.pop(name, None)
         if not by_deepspeed:

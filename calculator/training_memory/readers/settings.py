@@ -53,6 +53,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "reduce_bucket_size": ("reduce_bucket_size", "numbers in a bucket of gradients"),
     "overlap_comm": ("overlap_comm", "whether one bucket is summed while another is filled"),
     "offload_optimizer": ("offload_optimizer", "whether the optimizer is on the host"),
+    "offload_param": ("offload_param", "whether the weights are on the host"),
     "prefetch_bucket_size": ("prefetch_bucket_size", "numbers gathered ahead"),
     "param_persistence_threshold": ("param_persistence_threshold", "the least that is spread"),
     "max_live_parameters": ("max_live_parameters", "numbers gathered at most"),

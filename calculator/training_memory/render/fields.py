@@ -556,6 +556,13 @@ _GENERAL: tuple[Field, ...] = (
         "in the CPU's memory, where it then steps.",
         _of(Host, {Host.NONE: "On the GPU", Host.CPU: "On the CPU"}),
     ),
+    _choice(
+        "offload_param",
+        "DeepSpeed's weights",
+        Place.SPLIT,
+        "ZeRO-3's offload_param: each GPU's share of the weights on it, or in the CPU's memory.",
+        _of(Host, {Host.NONE: "On the GPU", Host.CPU: "On the CPU"}),
+    ),
     _number(
         "prefetch_bucket_size",
         "DeepSpeed's prefetch",

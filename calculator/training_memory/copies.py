@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .blocks.ledger import Recompute
 from .run import Run
+from .sharding import Host
 from .switches import Offload
 
 #: A recording calls a tensor so when it is there again; see :meth:`.autograd.tape.Tape`.
@@ -35,3 +36,15 @@ def least_copied_bytes(run: Run) -> int:
         # Every product saves its input and its weight: at least those of the feed-forward layer.
         numbers += (model.ffn // tensor) * (tokens + 2 * model.hidden)
     return 2 * 2 * numbers * model.layers
+
+
+def optimizer_copies(run: Run) -> tuple[int, int]:
+    """Bytes that go to an optimizer on the CPU in a step, and that come back: a GPU's share.
+
+    Its gradients and its new weights, both in 16 bits (Ren et al. 2021, ZeRO-Offload,
+    arXiv:2101.06840, section 3.3).
+    """
+    if run.sharding.offload_optimizer is Host.NONE:
+        return 0, 0
+    share = 2 * run.model.parameters.total // run.layout.data
+    return share, share

@@ -22,7 +22,8 @@ can take: a real one is longer. Everything is said with its source:
   stage sets the pace;
 - what waits in the CPU's memory is copied there and back at the rate of the GPU's bus, and the step
   waits for it: ``save_on_cpu`` copies in the stream that computes (PyTorch,
-  torch/autograd/graph.py);
+  torch/autograd/graph.py). An optimizer on the CPU is sent the GPU's share of the gradients and
+  sends back its new 16-bit weights; its own step is not timed;
 - GPUs that share a sequence pass keys and values around beside their attention, and those that
   share experts wait for tokens to be sent there and back.
 """
@@ -34,7 +35,7 @@ from functools import lru_cache
 from . import gpus
 from .blocks.ledger import Recompute
 from .categories import Category
-from .copies import copied_bytes, least_copied_bytes
+from .copies import copied_bytes, least_copied_bytes, optimizer_copies
 from .gathering import gathered_bytes
 from .gpus import Rates
 from .implementations import Implementation
@@ -114,16 +115,20 @@ def cost(run: Run, *, at_least: bool = False) -> Cost:
     slices, waited = _slices(run), run.layout.pipeline - 1
     turns = run.micro_batches * slices + waited
     pass_seconds = max(time.pass_seconds for time in times) + copied / rates.host_bytes
+    # Gradients go there beside the backward pass (Ren et al. 2021, arXiv:2101.06840, section 4.1).
+    _, back = share = optimizer_copies(run)
     return Cost(
         tokens=global_batch(run) * run.sequence,
         gpus=run.layout.gpus,
         flops=flops,
         again_flops=again,
         sent_bytes=max(time.sent_bytes for time in times),
-        copied_bytes=copied * run.micro_batches,
+        copied_bytes=copied * run.micro_batches + sum(share),
         turns=turns,
         waited=waited,
-        seconds=turns * pass_seconds / slices + max(time.after_seconds for time in times),
+        seconds=turns * pass_seconds / slices
+        + max(time.after_seconds for time in times)
+        + back / rates.host_bytes,
     )
 
 

@@ -16,6 +16,7 @@ from .cost import MACHINE
 from .implementations import Implementation
 from .records import dataclass
 from .run import Run
+from .sharding import Host, Way
 from .splits import in_fsdp2
 from .switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter
@@ -139,6 +140,12 @@ def _offload(run: Run) -> Iterator[Fields]:
         yield {"offload": str(Offload.SAVED)}
 
 
+def _optimizer_on_the_cpu(run: Run) -> Iterator[Fields]:
+    of = run.sharding
+    if of.sharding is Way.DEEPSPEED and of.offload_optimizer is Host.NONE:
+        yield {"offload_optimizer": str(Host.CPU)}
+
+
 def _compile(run: Run) -> Iterator[Fields]:
     if run.implementation is Implementation.TORCHTITAN:
         yield from ({"compile": str(one)} for one in Compile if one is not run.switches.compile)
@@ -250,6 +257,16 @@ MOVES: tuple[Move, ...] = (
             Offload.CHECKPOINTS: "a copy to the CPU and back for every layer",
             Offload.SAVED: "everything is copied to the CPU and back, weights as well",
         },
+        planned=False,
+    ),
+    Move(
+        field="offload_optimizer",
+        options=_optimizer_on_the_cpu,
+        words={
+            Host.NONE: "The optimizer on the GPU",
+            Host.CPU: "The optimizer and its states on the CPU",
+        },
+        price={Host.CPU: "the CPU's own step is not timed"},
         planned=False,
     ),
     Move(
@@ -458,4 +475,6 @@ def _value(run: Run, field: str) -> str:
         return str(run.recompute)
     if field == "adapter":
         return str(run.tuning.adapter)
+    if field == "offload_optimizer":
+        return str(run.sharding.offload_optimizer)
     return str(getattr(run.switches, field))

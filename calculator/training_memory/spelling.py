@@ -14,7 +14,7 @@ from .blocks.ledger import Recompute
 from .cost import global_batch
 from .records import dataclass
 from .run import Run
-from .sharding import Way
+from .sharding import Host, Way
 from .switches import Attention, Compile, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter, QuantStorage
 
@@ -58,7 +58,7 @@ def spellings(fields: Mapping[str, object], after: Run) -> tuple[Spelling, ...]:
 
 
 _BATCH = {"micro_batch", "micro_batches", "data"}
-_ZERO = {"data", "zero", "reshard_after_forward"}
+_ZERO = {"data", "zero", "reshard_after_forward", "offload_optimizer"}
 
 
 def _huggingface(changed: set[str], run: Run) -> _Lines:
@@ -75,7 +75,7 @@ def _huggingface(changed: set[str], run: Run) -> _Lines:
     if changed & _ZERO and layout.data > 1:
         if run.sharding.sharding is Way.DEEPSPEED or layout.zero == 1:
             yield "# ds_config.json, of TrainingArguments(deepspeed=...):"
-            yield f'"zero_optimization": {{"stage": {layout.zero}}},'
+            yield _zero_optimization(run)
         elif layout.zero >= 2:
             reshards = layout.zero == 3 and run.sharding.reshard_after_forward
             after = "true" if reshards else "false"
@@ -186,6 +186,12 @@ _OPTIM = {
 }
 
 
+def _zero_optimization(run: Run) -> str:
+    on_cpu = run.sharding.offload_optimizer is Host.CPU
+    more = ', "offload_optimizer": {"device": "cpu"}' if on_cpu else ""
+    return f'"zero_optimization": {{"stage": {run.layout.zero}{more}}},'
+
+
 _ROOM = {"optimizer_in_backward", "offload"}
 
 
@@ -202,7 +208,7 @@ def _deepspeed(changed: set[str], run: Run) -> _Lines:
         yield f'"gradient_accumulation_steps": {run.micro_batches},'
         yield f'"train_batch_size": {global_batch(run)},'
     if changed & _ZERO:
-        yield f'"zero_optimization": {{"stage": {layout.zero}}},'
+        yield _zero_optimization(run)
     if "tensor" in changed:
         if layout.zero == 3 and layout.tensor > 1:
             yield _Lacks("tensor parallelism with ZeRO-3: AutoTP goes with stages 0 to 2")
@@ -240,6 +246,8 @@ def _torchtitan(changed: set[str], run: Run) -> _Lines:
         if "sequence" in changed:
             yield f"seq_len = {run.sequence}"
     yield from _torchtitan_parallelism(changed, run)
+    if "offload_optimizer" in changed:
+        yield _Lacks("an optimizer on the CPU")
     if "recompute" in changed:
         yield from _torchtitan_recompute(run.recompute)
     if "optimizer_kernel" in changed:
@@ -265,7 +273,7 @@ def _torchtitan(changed: set[str], run: Run) -> _Lines:
 def _torchtitan_parallelism(changed: set[str], run: Run) -> _Lines:
     layout = run.layout
     lines: list[str | _Lacks] = []
-    if changed & _ZERO:
+    if changed & (_ZERO - {"offload_optimizer"}):
         if layout.zero >= 2:
             reshards = layout.zero == 3 and run.sharding.reshard_after_forward
             after = "always" if reshards else "never"
@@ -346,6 +354,8 @@ def _megatron(changed: set[str], run: Run) -> _Lines:
         yield f"--expert-tensor-parallel-size {layout.expert_tensor}"
     if "zero" in changed:
         yield from _megatron_zero(layout.zero)
+    if "offload_optimizer" in changed:
+        yield "--optimizer-cpu-offload"
     if "attention" in changed:
         yield "--attention-backend " + (
             "flash" if run.switches.attention is Attention.FLASH else "unfused"

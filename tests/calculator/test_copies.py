@@ -9,7 +9,10 @@ import pytest
 from training_memory import gpus
 from training_memory.copies import copied_bytes, least_copied_bytes
 from training_memory.cost import cost
+from training_memory.estimate import estimate
+from training_memory.fit import changes
 from training_memory.run import Run
+from training_memory.spelling import spellings
 
 COMMON: dict[str, object] = {
     "model": "llama-3.2-1b",
@@ -54,6 +57,22 @@ def test_a_step_waits_for_its_copies() -> None:
     assert rates.host_bytes == 32 * 10**9
     assert found.copied_bytes == 3 * copied_bytes(away)
     assert found.seconds - cost(plain).seconds == pytest.approx(found.copied_bytes / 32e9)
+
+
+def test_an_optimizer_on_the_cpu_is_sent_gradients_and_sends_weights() -> None:
+    """ZeRO-Offload: 2 bytes a parameter each way, over the replicas, which share them."""
+    common: dict[str, object] = {"recipe": "mixed-adam", "data": 4, "zero": 2}
+    plain, away = ask(**common), ask(**common, offload_optimizer="cpu")
+    each = 2 * plain.model.parameters.total // 4
+    assert cost(away).copied_bytes == 2 * each
+    assert cost(away).seconds - cost(plain).seconds == pytest.approx(each / 32e9)
+    (change,) = [one for one in changes(estimate(plain)) if "offload_optimizer" in one.fields]
+    assert change.title == "The optimizer and its states on the CPU"
+    assert change.price == "the CPU's own step is not timed"
+    told = {one.library: one for one in spellings(change.fields, change.run)}
+    wanted = '"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},'
+    assert wanted in told["DeepSpeed"].lines
+    assert wanted in told["Hugging Face"].lines
 
 
 def test_everything_saved_copies_weights_as_well() -> None:

@@ -30,22 +30,27 @@ GOAL_PYTHON_MS, GOAL_ALL_MS = 16, 50
 IMPLEMENTATIONS = ("paper", "huggingface", "torchtitan")
 
 CHANGE_ALL = """async ([changes, implementation]) => {
-    const script = document.querySelector('script[src*="calculator/page.js"]');
-    const runtime = (await import(new URL("runtime.js", script.src).href)).python();
     const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-    const plainAsk = runtime.ask.bind(runtime);
     let asked = 0;
     let answers = 0;
     let ok = false;
-    runtime.ask = async (request, door) => {
-        asked++;
-        try {
-            const answer = await plainAsk(request, door);
-            ok = JSON.parse(answer).ok;
-            return answer;
-        } finally {
-            answers++;
+    const ids = [];
+    const listening = new WeakSet();
+    const post = Worker.prototype.postMessage;
+    Worker.prototype.postMessage = function (message, ...more) {
+        if (!listening.has(this)) {
+            listening.add(this);
+            this.addEventListener("message", ({data}) => {
+                if (data.type !== "answer") return;
+                ok = JSON.parse(data.answer).ok;
+                answers++;
+            });
         }
+        if (message.type === "ask") {
+            asked++;
+            ids.push(message.id);
+        }
+        return post.call(this, message, ...more);
     };
     // Everything asked is answered, and the frame that shows it is painted.
     const still = async () => {
@@ -85,21 +90,20 @@ CHANGE_ALL = """async ([changes, implementation]) => {
         while (answers < asked) await new Promise((done) => setTimeout(done));
         await painted();
         const ms = performance.now() - start;
-        found.push({name: control.name, ms, ok, from: before, to: asked});
+        found.push({name: control.name, ms, ok, ids: ids.slice(before)});
         // Every now and then back to the beginning, so that most changes can be answered.
         if (at % 4 === 3) {
             begin(at);
             await still();
         }
     }
-    return [found, asked];
+    return found;
 }"""
 
-#: How long Python took for each question, in their order.
+#: How long Python took for each question, by its number.
 ANSWERS = """() => performance.getEntriesByName("python: answer")
     .filter(({detail}) => detail.id !== undefined)
-    .sort((one, other) => one.detail.id - other.detail.id)
-    .map(({duration}) => duration)"""
+    .map(({detail, duration}) => [detail.id, duration])"""
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -124,11 +128,11 @@ def measure(changes: int, implementation: str, *, at_once: bool) -> dict[str, An
             page.wait_for_timeout(WARM_MS)
         for worker in page.workers:
             worker.evaluate("performance.clearMeasures()")
-        found, asked = page.evaluate(CHANGE_ALL, [changes, implementation])
+        found = page.evaluate(CHANGE_ALL, [changes, implementation])
         (answers,) = filter(None, (worker.evaluate(ANSWERS) for worker in page.workers))
-    python = answers[-asked:]
+    python = dict(answers)
     for change in found:
-        change["python_ms"] = sum(python[change["from"] : change["to"]])
+        change["python_ms"] = sum(python[number] for number in change["ids"])
     runs = [change for change in found if change["ok"]]
     return {
         "implementation": implementation,

@@ -48,6 +48,9 @@ _FIRST = (
     '<script data-python="{runtime}" data-root="{root}"'
     ' data-worker="{root}assets/calculator/worker.js">{script}</script>\n'
 )
+# first.js has it wait for Python.
+_THEME = re.compile(r'<script src="(?P<address>[^"]*assets/javascripts/bundle\.[^"]*)"></script>')
+_LATE_THEME = '<script type="text/plain" data-later="{address}"></script>'
 _CALCULATOR = re.compile(r'<section\b[^>]* data-runtime="(?P<runtime>[^"]*)"')
 # Words above a calculator that leave it in sight, or nearly, on a small screen too.
 _FEW_WORDS = 120
@@ -127,6 +130,7 @@ def start_early(page: str, root: str) -> str:
     if top:
         script = (WEB / FIRST).read_text(encoding="utf-8")
         early = _FIRST.format(runtime=found["runtime"], root=root or "./", script=script)
+        page = _THEME.sub(lambda theme: _LATE_THEME.format(address=theme["address"]), page)
     else:
         early = _EARLY.format(root=root)
     return CHARSET.sub(lambda charset: f"{charset[0]}\n{early}", page, count=1)

@@ -37,7 +37,10 @@ _FIRST = re.compile(r"\s*<script data-python=.*?</script>", re.DOTALL)
 _PRELOAD = re.compile(r'\s*<link rel="(?:modulepreload|manifest)"[^>]*>')
 _VERSION = re.compile(r'\s*<meta name="tm-version"[^>]*>')
 _ADDRESS = re.compile(r'(?P<name>\bhref=)(?P<quote>["\']?)(?P<address>[^"\'\s>]*)(?P=quote)')
-_THEME = re.compile(r'<script src="[^"]*assets/javascripts/bundle\.[^"]*"></script>')
+_THEME = re.compile(
+    r'<script (?:type="text/plain" data-later|src)='
+    r'"(?P<address>[^"]*assets/javascripts/bundle\.[^"]*)"></script>'
+)
 _HTML = re.compile(r"<html\b")
 _HEAD = re.compile(r"<head\b[^>]*>")
 _SIZE = re.compile(r'(<span data-size-of="[^"]*">)(</span>)')
@@ -85,7 +88,9 @@ def page_of_copy(text: str, page: Path, copy: Path) -> str:
     # Before everything: the theme makes its search worker at once.
     first = f'<script src="{root}{CARRIED}/carried.js"></script>'
     last = f'\n<script src="{root}{SCRIPT}"></script>'
-    text, count = _THEME.subn(lambda theme: f"{first}{theme[0]}{last}", text)
+    text, count = _THEME.subn(
+        lambda theme: f'{first}<script src="{theme["address"]}"></script>{last}', text
+    )
     if count != 1:
         raise ValueError(f"{page.relative_to(copy)} does not load the theme's script as was known")
     return text

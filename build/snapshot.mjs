@@ -7,12 +7,12 @@
  *
  * The file is gzip, so that its size on the way does not depend on what a host compresses. In it:
  *
- *   Pyodide's own snapshot: its header, then the memory;
- *   pairs of 32-bit numbers: from which word to which the memory is as WebAssembly lays it out
- *     before Python runs. Those words are zeros in the snapshot, since a page has them already;
- *     they would be a quarter of the file.
+ *   the header of Pyodide's own snapshot;
+ *   a 32-bit number, of how many numbers follow; pairs of them: from which word to which the memory
+ *     is not as WebAssembly lays it out before Python runs;
+ *   those words. A page has the others already: they are zeros, or come with WebAssembly.
  *
- * What is printed is JSON: the size of the snapshot and that of the whole file, before gzip.
+ * What is printed is JSON: the size of Pyodide's snapshot and that of the file, before gzip.
  *
  * `_makeSnapshot` and what belongs to it are private to Pyodide and bound to one exact build of it,
  * which is why its version is pinned and a page falls back to the plain start on any error.
@@ -36,8 +36,8 @@ if (!pyodide || !wheel || !plan || !into) {
 }
 const folder = `${resolve(pyodide)}/`;
 
-/** Runs of words shorter than this are not worth their pair. */
-const SHORTEST_RUN = 16;
+/** Fewer words between two runs than this are not worth a pair, nor a page's time to go by it. */
+const LEAST_GAP = 64;
 
 /** Any scope of Pyodide's: it keeps its loader's function there. @type {any} */
 const scope = globalThis;
@@ -52,21 +52,26 @@ performance.now = () => 0;
 const { loadPyodide } = await import(`${folder}pyodide.mjs`);
 const { info } = JSON.parse(readFileSync(`${folder}pyodide-lock.json`, "utf8"));
 
-function options() {
+/** @param {Record<string, string>} [env]  variables of the environment besides ours */
+function options(env) {
   return {
     indexURL: folder,
     lockFileContents: { info, packages: {} },
     packageBaseUrl: folder,
     _sysExecutable: "python",
     env: {
+      ...env,
       PYTHONHASHSEED: "0",
       // Without docstrings and assertions the memory is a tenth smaller. Line numbers stay.
       PYTHONOPTIMIZE: "2",
+      // Without the column of each instruction, which only underlines in a traceback, it is a
+      // twelfth smaller again.
+      PYTHONNODEBUGRANGES: "1",
     },
   };
 }
 
-const laidOut = await memoryLaidOut();
+const laidOut = await wordsOfEveryPage();
 const python = await loadPyodide({ ...options(), _makeSnapshot: true });
 importAndAnswer();
 zeroWhatIsFree();
@@ -76,13 +81,24 @@ writeFileSync(into, gzipSync(file, { level: 9 }));
 console.log(JSON.stringify({ memory: snapshot.length, whole: file.length }));
 
 /**
+ * The words that WebAssembly lays out in every page alike, and NaN for others: a reader's language,
+ * for one, becomes a variable of the environment.
+ */
+async function wordsOfEveryPage() {
+  // A first start loads the function that makes the module.
+  await loadPyodide(options());
+  const here = await memoryLaidOut();
+  const there = await memoryLaidOut({ LANG: "elsewhere ".repeat(300) });
+  return Float64Array.from(here, (word, at) => (word === there[at] ? word : NaN));
+}
+
+/**
  * The memory as WebAssembly lays it out, before Python has run.
+ * @param {Record<string, string>} [env]
  * @returns {Promise<Uint32Array>}
  */
-async function memoryLaidOut() {
+async function memoryLaidOut(env) {
   const stopped = new Error("stopped before Python runs");
-  // A first start loads the function that makes the module, a second one is stopped right after it.
-  await loadPyodide(options());
   const create = scope._createPyodideModule;
   /** @type {Uint32Array | undefined} */
   let words;
@@ -92,7 +108,7 @@ async function memoryLaidOut() {
     throw stopped;
   };
   try {
-    await loadPyodide(options());
+    await loadPyodide(options(env));
   } catch (error) {
     if (error !== stopped) throw error;
   } finally {
@@ -125,6 +141,8 @@ re.purge()
 sys.path_importer_cache.clear()
 zipimport._zip_directory_cache.clear()
 gc.collect()
+# All of this stays; looking through it for garbage again and again would cost answers time.
+gc.freeze()
 `);
 }
 
@@ -155,18 +173,21 @@ function zeroWhatIsFree() {
 function patch(snapshot) {
   const [, offset = 0] = new Uint32Array(snapshot.buffer, snapshot.byteOffset, 2);
   const words = new Uint32Array(snapshot.buffer, snapshot.byteOffset + offset);
+  /** @type {number[]} */
   const runs = [];
-  // Past the last word that is not zero there is nothing to leave out.
-  const end = laidOut.findLastIndex((word) => word !== 0) + 1;
-  for (let at = 0; at < end; at++) {
-    const from = at;
-    while (at < end && laidOut[at] === words[at]) at++;
-    if (at - from < SHORTEST_RUN) continue;
-    runs.push(from, at);
-    words.fill(0, from, at);
+  for (let at = 0; at < words.length; at++) {
+    if (words[at] === (laidOut[at] ?? 0)) continue;
+    if (runs.length > 0 && at - Number(runs.at(-1)) < LEAST_GAP) runs.pop();
+    else runs.push(at);
+    runs.push(at + 1);
   }
-  const file = new Uint8Array(snapshot.length + 4 * runs.length);
-  file.set(snapshot);
-  new Uint32Array(file.buffer, snapshot.length).set(runs);
-  return file;
+  const parts = [snapshot.subarray(0, offset), bytes([runs.length]), bytes(runs)];
+  for (let at = 0; at < runs.length; at += 2) parts.push(bytes(words.subarray(runs[at], runs[at + 1])));
+  return Buffer.concat(parts);
+}
+
+/** @param {number[] | Uint32Array} words */
+function bytes(words) {
+  const { buffer, byteOffset, byteLength } = Uint32Array.from(words);
+  return new Uint8Array(buffer, byteOffset, byteLength);
 }

@@ -31,7 +31,7 @@ BESIDE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The file as it travels, with the bytes of Pyodide's own snapshot in it and of all of it."""
+    """The file as it travels, the bytes of Pyodide's own snapshot and of the file unpacked."""
 
     file: bytes
     memory_bytes: int

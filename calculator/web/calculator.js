@@ -10,6 +10,7 @@ import { Files } from "./files.js";
 import { inDots } from "./picture.js";
 import { morph } from "./morph.js";
 import { startWhenNear } from "./near.js";
+import { onEachPage } from "./pages.js";
 import { Planner } from "./plan.js";
 import { python } from "./runtime.js";
 
@@ -463,9 +464,4 @@ function attach() {
   }
 }
 
-const pages = /** @type {{subscribe(next: () => void): void} | undefined} */ (
-  /** @type {any} */ (window).document$
-);
-// The theme replaces the page's content without loading the page anew, and tells of it.
-if (pages) pages.subscribe(attach);
-else attach();
+onEachPage(attach);

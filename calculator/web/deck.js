@@ -4,6 +4,8 @@
  * stand, not copied, so that a calculator in a slide stays the one that the reader has used.
  */
 
+import { onEachPage } from "./pages.js";
+
 /** Keys that turn the slides. In a form field they keep their own meaning. */
 const TURNS = new Map([
   ["ArrowRight", 1],
@@ -227,8 +229,7 @@ function makeButton(text, action, label) {
 /** @type {Deck | undefined} */
 let deck;
 
-// The theme swaps pages without loading them anew and says so here.
-/** @type {any} */ (window).document$.subscribe(() => {
+onEachPage(() => {
   if (deck && !deck.isShown) {
     deck.leave();
     deck = undefined;

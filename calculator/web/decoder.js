@@ -5,6 +5,7 @@
  */
 
 import { morph } from "./morph.js";
+import { onEachPage } from "./pages.js";
 import { python } from "./runtime.js";
 
 /**
@@ -231,8 +232,4 @@ function attach() {
   }
 }
 
-const pages = /** @type {{subscribe(next: () => void): void} | undefined} */ (
-  /** @type {any} */ (window).document$
-);
-if (pages) pages.subscribe(attach);
-else attach();
+onEachPage(attach);

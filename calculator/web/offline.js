@@ -6,6 +6,7 @@
  */
 
 import { savesData } from "./near.js";
+import { onEachPage } from "./pages.js";
 import { ready } from "./runtime.js";
 
 /** The site's root: this file is assets/HASH/calculator/offline.js in it. */
@@ -154,16 +155,11 @@ function ask(worker, what, waits = true, told = () => {}) {
   });
 }
 
-const pages = /** @type {{subscribe(next: () => void): void} | undefined} */ (
-  /** @type {any} */ (window).document$
-);
-
 const keeps = "serviceWorker" in navigator && location.protocol !== "file:";
 // Whoever wants to save data keeps what is kept already, and nothing is begun.
 if (keeps && (navigator.serviceWorker.controller || !savesData())) {
   const keeper = new Keeper();
-  if (pages) pages.subscribe(() => keeper.attach());
-  else keeper.attach();
+  onEachPage(() => keeper.attach());
   // What the reader came for goes first.
   const begin = () => setTimeout(() => void keeper.start(), 1000);
   if (document.readyState === "complete") begin();

@@ -7,6 +7,7 @@
 import { FilmList } from "./film-list.js";
 import { FilmView, find } from "./film.js";
 import { FilmChoice } from "./film-choice.js";
+import { onEachPage } from "./pages.js";
 
 /** @typedef {import("./film.js").Film} Film */
 
@@ -343,8 +344,4 @@ function attach() {
   }
 }
 
-const pages = /** @type {{subscribe(next: () => void): void} | undefined} */ (
-  /** @type {any} */ (window).document$
-);
-if (pages) pages.subscribe(attach);
-else attach();
+onEachPage(attach);

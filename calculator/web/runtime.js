@@ -42,6 +42,9 @@
  *   | {name: "failed", reason: string}} State
  */
 
+/** How long a start from memory may take once that is there; a memory gone wrong may never end. */
+const PATIENCE_MS = 20_000;
+
 /** The Python module that answers where no other is named. */
 const DOOR = "training_memory.web";
 
@@ -104,14 +107,23 @@ export class Runtime {
     const files = Object.entries(this.#manifest.starts[this.#kind]);
     const whole = files.reduce((sum, [path, size]) => sum + (/\.m?js$/.test(path) ? 0 : size), 0);
     let loaded = 0;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    let patience;
     const hear = (/** @type {Message} */ message) => {
       if (this.#worker !== worker) return; // it was given up
       if (message.type === "progress") {
-        loaded += message.bytes;
         // What is fetched once Python is ready is no part of its start.
         if (this.state.name !== "loading") return;
+        loaded += message.bytes;
         this.#become({ name: "loading", share: Math.min(1, loaded / whole) });
-      } else if (message.type === "ready") this.#ready();
+        return;
+      }
+      clearTimeout(patience);
+      if (message.type === "restoring") {
+        patience = setTimeout(() => hear({ type: "failed", reason: "it never ended" }), PATIENCE_MS);
+        return;
+      }
+      if (message.type === "ready") this.#ready();
       else if (message.type === "failed") this.#failed(message.reason);
       else this.#answered(message);
     };

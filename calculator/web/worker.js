@@ -4,7 +4,7 @@
  *
  * Comes in: {type: "start", ...Start}, then {type: "ask", id, door, request} and, for a door
  *           in a package that the start does not bring, {type: "use", id, package} before it.
- * Goes out: {type: "progress", bytes}, {type: "ready"}, {type: "failed", reason},
+ * Goes out: {type: "progress", bytes}, {type: "restoring"}, {type: "ready"}, {type: "failed", reason},
  *           {type: "answer", id, answer} or {type: "failed-answer", id, reason, unreachable}.
  *
  * Requests and answers are JSON text: whole numbers larger than a double holds stay whole.
@@ -33,7 +33,7 @@
  * Python's memory with the calculator already imported; build/snapshot.mjs describes the file.
  * @typedef {object} Snapshot
  * @property {string} address
- * @property {number} memory  size of Pyodide's own snapshot within the file, in bytes
+ * @property {number} memory  size of Pyodide's own snapshot, in bytes
  * @property {number} whole  size of the file, unpacked, in bytes
  */
 
@@ -198,9 +198,10 @@ async function memoryOf({ address, whole }) {
 
 /**
  * Have Pyodide begin with a memory that may still be on its way. Pyodide would wait for it before
- * it makes its module; it is given an empty one of the same size, and the real one at the last moment.
+ * it makes its module, and would copy all of it, zeros too; it is told its size, and what is not in
+ * place already is put there at the last moment.
  * @param {Promise<ArrayBuffer>} arriving
- * @param {number} size  of Pyodide's own snapshot, which the file begins with
+ * @param {number} size  of Pyodide's own snapshot
  */
 function beginWith(arriving, size) {
   const create = scope._createPyodideModule;
@@ -208,28 +209,32 @@ function beginWith(arriving, size) {
     const module = await create(settings);
     mark("module made");
     const file = await arriving;
-    complete(file, size, module.HEAPU32);
+    say({ type: "restoring" });
+    const header = lay(file, module.HEAPU32);
     const restore = module.API.restoreSnapshot;
-    module.API.restoreSnapshot = () => restore(new Uint8Array(file, 0, size));
+    module.API.restoreSnapshot = () => restore(header);
     return module;
   };
-  return new Uint8Array(size);
+  return Object.defineProperty(new Uint8Array(0), "length", { value: size });
 }
 
 /**
- * Put the words that the file leaves out into their places.
+ * Put the words that the file brings into their places.
  * @param {ArrayBuffer} file
- * @param {number} size  of Pyodide's own snapshot, which the file begins with
- * @param {Uint32Array} laidOut  memory as WebAssembly has just laid it out
+ * @param {Uint32Array} memory  as WebAssembly has just laid it out
+ * @returns {Uint8Array} the header of Pyodide's own snapshot
  */
-function complete(file, size, laidOut) {
+function lay(file, memory) {
   const [, header = 0] = new Uint32Array(file, 0, 2);
-  const words = new Uint32Array(file, header, (size - header) / 4);
-  const runs = new Uint32Array(file, size);
-  for (let at = 0; at < runs.length; at += 2) {
-    const [from = 0, to = 0] = runs.subarray(at, at + 2);
-    words.set(laidOut.subarray(from, to), from);
+  const [count = 0] = new Uint32Array(file, header, 1);
+  const runs = new Uint32Array(file, header + 4, count);
+  let at = header + 4 + 4 * count;
+  for (let run = 0; run < count; run += 2) {
+    const [from = 0, to = 0] = [runs[run], runs[run + 1]];
+    memory.set(new Uint32Array(file, at, to - from), from);
+    at += 4 * (to - from);
   }
+  return new Uint8Array(file, 0, header);
 }
 
 /**

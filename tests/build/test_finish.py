@@ -75,6 +75,15 @@ def test_a_calculator_at_the_top_of_its_page_starts_python_at_once(root, leads):
     assert start_early(first, root) == first
 
 
+def test_the_theme_waits_where_python_starts_at_once():
+    theme = '<script src="../assets/javascripts/bundle.1.min.js"></script>'
+    page = f'<head><meta charset="utf-8"></head><article>{SECTION}</article>{theme}'
+    late = '<script type="text/plain" data-later="../assets/javascripts/bundle.1.min.js"></script>'
+    assert start_early(page, "../").endswith(late)
+    below = page.replace("<article>", f"<article>{'word ' * 200}")
+    assert start_early(below, "../").endswith(theme)
+
+
 def test_a_page_with_a_calculator_looks_for_it_early():
     page = f'<head><meta charset="utf-8"></head><article>{"word " * 200}{SECTION}</article>'
     early = start_early(page, "../")

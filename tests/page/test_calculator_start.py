@@ -149,3 +149,58 @@ def test_search_waits_for_python_and_not_for_who_searches(
     page.wait_for_function("() => performance.getEntriesByName('python: first answer').length")
     page.wait_for_timeout(500)
     assert [url for url in workers if "/workers/search." in url]
+
+
+THEME = "() => 'document$' in window"
+
+
+def test_the_theme_comes_once_python_has_answered(page: Page) -> None:
+    page.goto("/calculator/", wait_until="commit")
+    page.wait_for_function(THEME)
+    answered, came = page.evaluate(
+        """() => [
+            performance.getEntriesByName("python: first answer")[0]?.startTime ?? 1500,
+            performance.getEntriesByType("resource").find(({name}) => name.includes("/bundle."))
+                .startTime,
+        ]"""
+    )
+    assert came >= min(answered, 1_500)
+    # From here on it does what it does on any page: links are followed without leaving it.
+    page.evaluate("window.same = true")
+    page.locator('header a[href$="chapter/"], nav a[href$="chapter/"]').first.click()
+    expect(page.locator("h1")).to_be_visible()
+    page.wait_for_url("**/chapter/")
+    assert page.evaluate("window.same")
+    page.go_back()
+    expect(page.locator(".tm[data-attached]")).to_have_attribute(
+        "data-status", "ready", timeout=READY_MS
+    )
+
+
+def test_the_theme_does_not_wait_for_python_where_its_reader_does_something(
+    page: Page, context: BrowserContext
+) -> None:
+    context.route("**/*.wasm", lambda route: None)
+    context.add_init_script("window.setTimeout = () => 0")  # nothing comes by waiting
+    page.goto("/calculator/")
+    expect(page.locator(".tm[data-attached]")).to_have_attribute("data-status", "loading")
+    assert not page.evaluate(THEME)
+    page.locator("header").hover()
+    page.wait_for_function(THEME)
+
+
+def test_the_theme_does_not_wait_for_ever(page: Page, context: BrowserContext) -> None:
+    context.route("**/*.wasm", lambda route: None)
+    page.goto("/calculator/")
+    page.wait_for_function(THEME, timeout=10_000)
+
+
+def test_whoever_saves_data_has_the_theme_and_no_python(
+    page: Page, context: BrowserContext
+) -> None:
+    context.add_init_script(
+        "Object.defineProperty(navigator, 'connection', { value: { saveData: true } })"
+    )
+    page.goto("/calculator/")
+    page.wait_for_function(THEME)
+    assert not [worker for worker in page.workers if is_runtime(worker.url)]

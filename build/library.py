@@ -35,7 +35,7 @@ LEFT_OUT = {
         "logging/*", "pickle", "plistlib", "quopri", "shelve", "sqlite3", "tarfile", "wave", "xml",
         "zoneinfo",
     ),
-    "other ways to count than the calculator's": ("_strptime", "fractions", "sched", "statistics"),
+    "other ways to count than the calculator's": ("_strptime", "sched", "statistics"),
     "doubles in Python of what Pyodide has in C": ("_pydatetime", "_pydecimal", "_pyio"),
 }  # fmt: skip
 

@@ -2,8 +2,8 @@
 /**
  * Python's memory as it is once the calculator is imported and has answered, written to a file that
  * a page restores instead of starting Python anew. `node snapshot.mjs PYODIDE WHEEL PLAN INTO`;
- * PLAN is JSON: the `requests` that the calculator answers before its memory is taken, and what
- * `imports` it needs besides.
+ * PLAN is JSON: the `requests` that the calculator answers before its memory is taken, what
+ * `imports` it needs besides, and which modules of the calculator are `not` to be in it.
  *
  * The file is gzip, so that its size on the way does not depend on what a host compresses. In it:
  *
@@ -122,7 +122,7 @@ function importAndAnswer() {
   python.unpackArchive(new Uint8Array(readFileSync(wheel)), "zip", { extractDir: site });
   python.globals.set("plan", readFileSync(plan, "utf8"));
   python.runPython(`
-import gc, importlib, json, linecache, re, sys, zipimport
+import gc, importlib, json, linecache, pkgutil, re, sys, zipimport
 
 # With a clock that stands still, a folder that was filled looks unchanged.
 importlib.invalidate_caches()
@@ -131,11 +131,15 @@ from training_memory import web
 plan = json.loads(plan)
 for name in plan["imports"]:
     importlib.import_module(name)
+import training_memory
+for module in pkgutil.walk_packages(training_memory.__path__, "training_memory."):
+    if not module.name.startswith(tuple(plan["not"])):
+        importlib.import_module(module.name)
 for request in plan["requests"]:
     web.answer(json.dumps(request))
 
 # What was remembered on the way is of no use to a page; what lies in which zip would be wrong.
-del name, plan, request
+del module, name, plan, request, training_memory
 linecache.clearcache()
 re.purge()
 sys.path_importer_cache.clear()

@@ -10,22 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from places import BUILD, CACHE, PYODIDE
-from training_memory.presets import FIRST, PRESETS
+from training_memory.presets import FIRST
 
 SNAPSHOT = CACHE / "snapshot"
 
 MEMORY, SIZES = "memory.bin", "sizes.json"
 
-#: Modules that the Decoder's run and the planner need and the calculator does not. They are in the
-#: memory so that their readers need not wait for the whole standard library.
-BESIDE = (
-    "csv",
-    "dataclasses",
-    "random",
-    "training_memory.later_door",
-    "training_memory.plan_door",
-    "training_memory.replay",
-    "training_memory.export_door",
+#: Modules that the Decoder's run needs, or that the calculator imports late. They are in the memory
+#: so that nobody need wait for the whole standard library.
+BESIDE = ("csv", "dataclasses", "fractions", "random")
+
+#: What of the calculator no page runs, or only one that has fetched files_package.py's zip; all
+#: else is in the memory. Names' beginnings.
+NOT_IN = tuple(
+    f"training_memory.{name}"
+    for name in (
+        *("__main__", "cli", "console", "flags", "request"),
+        *("curve_command", "diff_command", "fit_command", "oom_command"),
+        *("render.curve_text", "render.difference_text", "render.explain", "render.fit_text"),
+        *("render.lists", "render.oom_text", "render.page", "render.reading", "render.small"),
+        *("render.table", "render.terminal", "render.text", "verify"),
+        *("files_door", "readers", "render.files"),
+    )
 )
 
 
@@ -41,11 +47,12 @@ class Snapshot:
 def requests() -> list[dict[str, Any]]:
     """What the calculator answers before its memory is taken, so that a page's first is no first.
 
-    Every preset, a film, and a run that cannot be.
+    The run that a page begins with, a film, and a run that cannot be. What is worked out for other
+    runs would arrive no sooner than it is worked out.
     """
     first = {"state": "", "set": {"preset": FIRST}}
     return [
-        *({"state": "", "set": {"preset": preset}} for preset in PRESETS),
+        first,
         first | {"door": "film", "beside": "full"},
         {"state": "", "set": {"sequence": "none", "data": "0", "model": "lama"}},
     ]
@@ -63,7 +70,9 @@ def make_snapshot(wheel: Path, into: Path = SNAPSHOT, pyodide: Path = PYODIDE) -
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     plan = into / "plan.json"
-    plan.write_text(json.dumps({"requests": requests(), "imports": BESIDE}), encoding="utf-8")
+    plan.write_text(
+        json.dumps({"requests": requests(), "imports": BESIDE, "not": NOT_IN}), encoding="utf-8"
+    )
     script = BUILD / "snapshot.mjs"
     done = subprocess.run(
         [node, str(script), str(pyodide), str(wheel), str(plan), str(into / MEMORY)],

@@ -340,6 +340,9 @@ async function use(address) {
   return "";
 }
 
+/** Python's errors for what is not there; the second is that of `from package import module`. */
+const LACKING = new Set(["ModuleNotFoundError", "ImportError", "FileNotFoundError"]);
+
 /**
  * @param {{door: string, request: string, id: number}} question  the Python module that answers, and what
  * @returns {Promise<string>}
@@ -348,9 +351,9 @@ async function ask({ door, request, id }) {
   try {
     return answer(door, request, id);
   } catch (error) {
-    const kind = /** @type {{type?: string}} */ (error).type;
+    const kind = /** @type {{type?: string}} */ (error).type ?? "";
     // A module or a file that no restored memory holds: it was never asked for before.
-    if (!completeLibrary || (kind !== "ModuleNotFoundError" && kind !== "FileNotFoundError")) throw error;
+    if (!completeLibrary || !LACKING.has(kind)) throw error;
     await completeLibrary();
     return answer(door, request, id);
   }

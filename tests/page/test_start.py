@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from snapshot import requests
+from training_memory.presets import PRESETS
 from training_memory.web import answer
 
 READY_MS = 60_000
@@ -69,9 +70,31 @@ def test_a_start_fetches_memory_and_neither_library_nor_wheel(page: Page) -> Non
 def test_every_answer_is_the_one_that_python_gives_here(page: Page) -> None:
     names = fetched(page)
     ready(page)
-    asked = [json.dumps(request) for request in requests()]
+    presets = [{"state": "", "set": {"preset": preset}} for preset in PRESETS]
+    asked = [json.dumps(request) for request in [*requests(), *presets]]
     assert run(page, "ask", {"requests": asked}) == [answer(request) for request in asked]
     assert "library" not in names, "memory holds all that the calculator needs"
+
+
+def test_every_way_to_run_and_every_door_is_in_memory(page: Page) -> None:
+    names = fetched(page)
+    ready(page)
+    states = [
+        "implementation=huggingface&recipe=bf16-adam",
+        "implementation=torchtitan&recipe=autocast-adam&data=8",
+        "implementation=megatron&tensor=2&model=gpt3-175b",
+    ]
+    asked: list[dict[str, Any]] = [{"state": state} for state in states]
+    asked += [
+        {"state": "", "door": "oom", "error": "CUDA out of memory. Tried to allocate 2.00 GiB"},
+    ]
+    answers = run(page, "ask", {"requests": [json.dumps(one) for one in asked]})
+    assert all("ok" in json.loads(found) for found in answers)
+    later = {"state": states[0], "parts": ["curves"], "turn": 0, "prefix": "tm"}
+    asked_later = {"requests": [json.dumps(later)], "door": "training_memory.later_door"}
+    (found,) = run(page, "ask", asked_later)
+    assert "done" in json.loads(found)
+    assert "library" not in names
 
 
 def test_the_decoder_runs_from_memory_too(page: Page, built_site: Path) -> None:

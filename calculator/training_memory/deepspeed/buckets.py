@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ..categories import Category
 from ..events import Event, Phase
 from ..layouts import UNIT_BYTES, rounded
-from .flat import Group, Key
+from .flat import Group
 
 BUCKET = "Gradients lie side by side in it, to be summed over the GPUs in one go."
 FLAT = "Numbers of several owners are summed as one tensor, copied together for it."
@@ -59,7 +59,6 @@ class Buckets:
         }
         own_numel = sum(groups[number].numels[place] for number, place in self.own)
         self.own_bytes = rounded(own_numel * item_bytes)
-        self.names = {key[0] for key in self.place}
         #: Weights in the bucket, in order.
         self.inside: list[tuple[int, int]] = []
         self.filled = 0
@@ -241,5 +240,3 @@ NORM = "The norm of a gradient is taken in 64 bits, of one whole tensor at a tim
 TO_CPU = "The optimizer's own gradients are in 32 bits, in the CPU's memory."
 ADDED = "It is added to what the micro-batches before it summed."
 COPIED = "Each gradient is copied into the bucket, and its own memory is given back."
-
-__all__ = ["Buckets", "Key"]

@@ -53,6 +53,7 @@ def run_of(row: Row) -> Run:
             "fsdp_units": row["wrap"],
             "prefetch": row["prefetch"],
             "reduce_dtype": row["reduce_dtype"],
+            "sync_each_batch": row["synced"] == "yes" and row["implementation"] == "huggingface",
         }
     return Run.from_json(request)
 

@@ -85,6 +85,7 @@ RUN_HELP = {
     "fsdp_units": ("NAME", f"FSDP2: what is gathered with the layers: {', '.join(FsdpUnits)}"),
     "prefetch": ("NAME", f"FSDP2: who gathers the next layer: {', '.join(Prefetch)}"),
     "reduce_dtype": ("NAME", f"FSDP2: what gradients are summed in: {', '.join(ReduceDtype)}"),
+    "sync_each_batch": ("", "FSDP2, Hugging Face: gradients are reduced after every micro-batch"),
     "bucket_views": ("", "DDP: gradients live in its buckets (gradient_as_bucket_view)"),
     "reduce_bucket_size": ("N", "DeepSpeed: how many numbers its bucket of gradients has"),
     "overlap_comm": ("", "DeepSpeed: a second bucket is filled while one is summed"),

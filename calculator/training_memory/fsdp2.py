@@ -34,6 +34,9 @@ def refused(
 ) -> Iterator[InputError]:
     """Why a run cannot be shared out by FSDP2."""
     yield from _degrees(sharding, layout, recipe)
+    if sharding.sync_each_batch and implementation is not Implementation.HUGGINGFACE:
+        allowed = f"{implementation} reduces gradients after every micro-batch anyway; leave it out"
+        yield InputError("sync_each_batch", "true", allowed)
     if switches.loss is not Loss.FULL:
         yield from _loss(switches.loss, implementation, tuning)
     yield from not_shared(switches)

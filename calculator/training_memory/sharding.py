@@ -65,7 +65,8 @@ class Sharding:
     """How the replicas of a run share its model.
 
     ``replicate`` copies of the sharded model (hybrid sharding); the others are FSDP2's
-    ``reshard_after_forward``, its units, its prefetch and its ``reduce_dtype``, and DDP's
+    ``reshard_after_forward``, its units, its prefetch, its ``reduce_dtype`` and accelerate's
+    ``sync_each_batch``, which has gradients reduced after every micro-batch, and DDP's
     ``gradient_as_bucket_view``. Of DeepSpeed's ``zero_optimization``: ``reduce_bucket_size`` in
     numbers, or "auto", of which transformers makes the hidden size's square, and ``overlap_comm``,
     which takes two buckets; of its stage 3 ``prefetch_bucket_size``,
@@ -80,6 +81,7 @@ class Sharding:
     fsdp_units: FsdpUnits = FsdpUnits.ENDS
     prefetch: Prefetch = Prefetch.IMPLICIT
     reduce_dtype: ReduceDtype = ReduceDtype.FP32
+    sync_each_batch: bool = False
     bucket_views: bool = False
     reduce_bucket_size: int | str = 500_000_000
     overlap_comm: bool = False
@@ -98,6 +100,7 @@ USUAL: Mapping[str, object] = {
     "fsdp_units": None,
     "prefetch": None,
     "reduce_dtype": None,
+    "sync_each_batch": False,
     "bucket_views": False,
     "reduce_bucket_size": None,
     "overlap_comm": False,
@@ -114,6 +117,7 @@ _OF_FSDP2 = (
     "fsdp_units",
     "prefetch",
     "reduce_dtype",
+    "sync_each_batch",
 )
 #: transformers' word for what it works out from the model (integrations/deepspeed.py).
 AUTO = "auto"
@@ -158,6 +162,7 @@ def read(reading: Reading, implementation: Implementation, layout: Layout) -> Sh
         fsdp_units=reading.switch("fsdp_units", a_choice(FsdpUnits), usual.fsdp_units),
         prefetch=reading.switch("prefetch", a_choice(Prefetch), usual.prefetch),
         reduce_dtype=reading.switch("reduce_dtype", a_choice(ReduceDtype), usual.reduce_dtype),
+        sync_each_batch=reading.field("sync_each_batch", a_flag, False),
         bucket_views=reading.field("bucket_views", a_flag, False),
         reduce_bucket_size=reading.switch("reduce_bucket_size", _numbers, usual.reduce_bucket_size),
         overlap_comm=reading.field("overlap_comm", a_flag, False),

@@ -50,10 +50,12 @@ def _wrap(run: Run) -> str:
 def _kinds(run: Run) -> int:
     """Of how many kinds micro-batches are where only the last reduces gradients; 0 where all do.
 
-    transformers' Trainer has FSDP2 keep whole gradients until then (accelerate's no_sync), while
-    torchtitan reduces them each time.
+    transformers' Trainer has FSDP2 keep whole gradients until then (accelerate's no_sync) unless it
+    is told to sync_each_batch, while torchtitan reduces them each time.
     """
     waits = run.implementation is Implementation.HUGGINGFACE and run.micro_batches > 1
+    if run.sharding.sync_each_batch:
+        return 0
     return min(run.micro_batches, 3) if waits else 0
 
 

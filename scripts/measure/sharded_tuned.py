@@ -27,7 +27,15 @@ def cases() -> tuple[ShardedCase, ...]:
     """Every case of the table, in order."""
     return tuple(
         dict.fromkeys(
-            (*_whole_models(), *_ddp(), *_fsdp2(), *_of_families(), *_roomy(), *_tensor())
+            (
+                *_whole_models(),
+                *_ddp(),
+                *_fsdp2(),
+                *_of_families(),
+                *_roomy(),
+                *_tensor(),
+                *_synced(),
+            )
         )
     )
 
@@ -155,3 +163,10 @@ def _tensor() -> Iterator[ShardedCase]:
         )
         yield base
         yield base.with_(data=8, sharding="fsdp2", wrap="ends")
+
+
+def _synced() -> Iterator[ShardedCase]:
+    """Gradients that are reduced after every micro-batch (accelerate's sync_each_batch)."""
+    for adapter, recompute in product(("none", "lora"), ("none", "full")):
+        step = _case("llama-3.2-1b", adapter=adapter, recompute=recompute, micro_batches=3)
+        yield ShardedCase(step=step, data=8, sharding="fsdp2", wrap="ends")

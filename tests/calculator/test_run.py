@@ -56,6 +56,7 @@ def refused(**request: object) -> InputErrors:
         ("fsdp_units", "layer", "ends, layers", "layers"),
         ("prefetch", "explicitly", "implicit, explicit", "explicit"),
         ("reduce_dtype", "fp16", "fp32, bf16", "bf16"),
+        ("sync_each_batch", "maybe", "true or false", None),
         ("bucket_views", "maybe", "true or false", None),
         ("reduce_bucket_size", "aut", "whole number", None),
         ("overlap_comm", "maybe", "true or false", None),

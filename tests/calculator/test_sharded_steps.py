@@ -250,6 +250,17 @@ def test_the_trainer_keeps_gradients_whole_until_the_last_micro_batch():
     for count in (2, 4):
         assert found["huggingface", count] >= whole
         assert found["torchtitan", count] == found["torchtitan", 1]
+    told = {**run, "implementation": "huggingface", "micro_batches": 4, "sync_each_batch": True}
+    synced = estimate(Run.from_json(told)).worst.totals[Category.GRADIENTS]
+    assert synced == found["huggingface", 1]
+
+
+def test_who_reduces_each_time_anyway_is_not_told_to():
+    from training_memory.errors import InputErrors
+
+    run = {"implementation": "torchtitan", "recipe": "autocast-adam", "data": 8}
+    with pytest.raises(InputErrors, match="after every micro-batch anyway"):
+        Run.from_json({**run, "sync_each_batch": True})
 
 
 def test_each_implementation_has_its_own_way():

@@ -55,6 +55,7 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
         "fsdp_units": row["wrap"],
         "prefetch": row["prefetch"],
         "reduce_dtype": row["reduce_dtype"],
+        "sync_each_batch": row["synced"] == "yes" and row["implementation"] == "huggingface",
     }
 
 

@@ -180,8 +180,10 @@ class _Resolver:
         if self.settings.get("zero") == 3 and 1 < replicas < data:
             self.fields["replicate"] = replicas
         if not self.settings.get("zero") or data == 1:
-            for name in ("reshard_after_forward", "fsdp_units"):
+            for name in ("reshard_after_forward", "fsdp_units", "sync_each_batch"):
                 self.settings.pop(name, None)  # nothing is gathered
+        if self.settings.get("zero") != 3 or self.settings.get("sharding") == "deepspeed":
+            self.settings.pop("sync_each_batch", None)  # FSDP alone keeps gradients whole
         by_deepspeed = data > 1 and self.settings.get("sharding") == "deepspeed"
         every = (1, 2, 3)
         stages = {"reduce_bucket_size": every, "offload_optimizer": every, "overlap_comm": (1, 2)}

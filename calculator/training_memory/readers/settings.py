@@ -49,6 +49,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "adapter_dtype": ("adapter_dtype", "the dtype of the adapters"),
     "adapter_dropout": ("adapter_dropout", "whether inputs of adapters are dropped"),
     "reshard_after_forward": ("reshard_after_forward", "whether weights are spread again"),
+    "sync_each_batch": ("sync_each_batch", "whether every micro-batch's gradients are reduced"),
     "sharding": ("sharding", "who spreads the model over the replicas"),
     "reduce_bucket_size": ("reduce_bucket_size", "numbers in a bucket of gradients"),
     "overlap_comm": ("overlap_comm", "whether one bucket is summed while another is filled"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..errors import InputError
 from . import fsdp
 from .optimizers import OTHER, TRANSFORMERS
-from .table import Format, Row, Taken, choice, count, is_on, lost, taken, text, word_of, words
+from .table import Format, Row, Taken, choice, count, flag, is_on, lost, taken, text, word_of, words
 
 DTYPES = {
     "float32": "fp32",
@@ -123,9 +123,9 @@ BUCKETS = "DDP's buckets of another size than 25 MiB are not modelled"
 
 #: What transformers hands on to accelerate.
 ACCELERATED: tuple[Row, ...] = (
-    lost(
+    flag(
         "accelerator_config.gradient_accumulation_kwargs.sync_each_batch",
-        "gradients that are reduced after every micro-batch were counted as whole until the last",
+        "sync_each_batch",
         "gradient_accumulation_kwargs.sync_each_batch",
     ),
     lost(

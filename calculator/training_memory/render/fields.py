@@ -531,6 +531,13 @@ _GENERAL: tuple[Field, ...] = (
         _switch(ReduceDtype, {ReduceDtype.FP32: "FP32", ReduceDtype.BF16: "BF16"}),
     ),
     _flag(
+        "sync_each_batch",
+        "Gradients reduced each time",
+        Place.SPLIT,
+        "accelerate's sync_each_batch: FSDP2 reduces gradients after every micro-batch; otherwise "
+        "each GPU holds them whole until the last.",
+    ),
+    _flag(
         "bucket_views",
         "Gradients in buckets",
         Place.SPLIT,

@@ -114,7 +114,9 @@ def form(run: Run, state: State, *, prefix: str) -> str:
         )
     )
     return (
-        f'<form class="tm-form" id="{prefix}-form" autocomplete="off" aria-label="The run">'
+        f'<form class="tm-form" id="{prefix}-form" autocomplete="off" aria-label="The run" '
+        # Every model's name and every choice would be found in each page that has the controls.
+        "data-search-exclude>"
         '<fieldset class="tm-controls" disabled><legend class="tm-hidden">The run</legend>'
         f"{_presets(run, state)}"
         f'<div class="tm-fields">{drawn(at(Place.OPEN), values, prefix, under)}</div>'

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
+import os
 import re
 import shutil
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from bundling import esbuild
 from csp import inline_scripts, source_hash, with_policy
 from finish import pages_of, way_to_root
-from places import WEB
+from places import CACHE, WEB
 
 NAME = "where-training-memory-goes"
 
@@ -63,8 +66,8 @@ def make_copy(site: Path, into: Path) -> None:
     (into / SCRIPT).write_text(page_script(), encoding="utf-8")
     (into / CARRIED).mkdir(parents=True)
     shutil.copy(WEB / "carried.js", into / CARRIED / "carried.js")
-    for path, data in carried(site).items():
-        text = f"carried.put({json.dumps(path)}, {json.dumps(packed(data))});\n"
+    for path, data in packed_once(carried(site)).items():
+        text = f"carried.put({json.dumps(path)}, {json.dumps(data)});\n"
         (into / CARRIED / f"{path.rpartition('/')[2]}.js").write_text(text, encoding="utf-8")
     _write_search(site, into)
     texts = {page: page.read_text(encoding="utf-8") for page in pages_of(into)}
@@ -155,6 +158,27 @@ def carried(site: Path) -> dict[str, bytes]:
 def packed(data: bytes) -> str:
     """Bytes as a script carries them: gzip in base64."""
     return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
+
+
+def packed_once(files: Mapping[str, bytes], kept: Path = CACHE / "packed") -> dict[str, str]:
+    """Each of ``files`` as :func:`packed` has it; what was packed before is taken from ``kept``.
+
+    ``kept`` has a file for each, named by the hash of its bytes, and loses all others.
+    """
+    kept.mkdir(parents=True, exist_ok=True)
+    names = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
+    found = {}
+    for path, name in names.items():
+        file = kept / name
+        if not file.is_file():
+            # Moved into place when whole: a build may be broken off, and two may run at once.
+            whole = kept.parent / f"{name}.{os.getpid()}"
+            whole.write_text(packed(files[path]), encoding="ascii")
+            whole.replace(file)
+        found[path] = file.read_text(encoding="ascii")
+    for file in set(kept.iterdir()) - {kept / name for name in names.values()}:
+        file.unlink(missing_ok=True)
+    return found
 
 
 def own_folder(site: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from csp import source_hash
 from licenses import works
-from offline import bundled, carried, own_folder, packed
+from offline import bundled, carried, own_folder, packed_once
 from places import WEB
 
 PAGE = "calculator.html"
@@ -35,8 +35,8 @@ def one_file(site: Path) -> str:
     style = "\n".join(style.read_text(encoding="utf-8") for style in styles)
     scripts = [(WEB / "carried.js").read_text(encoding="utf-8"), bundled("alone")]
     blocks = "\n".join(
-        f'<script type="text/plain" data-carried="{escape(path)}">{packed(data)}</script>'
-        for path, data in carried(site).items()
+        f'<script type="text/plain" data-carried="{escape(path)}">{data}</script>'
+        for path, data in packed_once(carried(site)).items()
         if "/decoder-" not in path and "/search." not in path
     )
     content = _ELSEWHERE.sub("", _PERMALINK.sub("", article[0]))

@@ -48,6 +48,11 @@ const EXPORT_DOOR = "training_memory.export_door";
 /** The door for what takes longer than an answer; see training_memory/later_door.py. */
 const LATER_DOOR = "training_memory.later_door";
 
+/** What takes longer and is worked out only where somebody looks: curves, and what switches change. */
+const CURVES = "[data-curves]";
+const SWITCHES = 'details[data-key="implementation"]';
+const FOLDS = `${CURVES}, ${SWITCHES}`;
+
 /** How long nothing must change before it is told to a screen reader, and more is asked for. */
 const SETTLED_MS = 600;
 
@@ -107,14 +112,6 @@ class Calculator {
     if (planner instanceof HTMLElement) {
       this.#planner = new Planner(planner, this.#runtime, () => this.#state, signal);
     }
-    // Curves take longer than the answer: they are drawn where somebody looks.
-    section.querySelector("[data-curves]")?.addEventListener(
-      "toggle",
-      () => {
-        if (this.#runtime.state.name === "ready") this.#settle(true);
-      },
-      { signal },
-    );
     this.#died = new Died(section, this.#runtime, signal, () => this.#state);
     const files = section.querySelector('[data-key="files"]');
     if (files instanceof HTMLElement) {
@@ -130,10 +127,10 @@ class Calculator {
       this.#restore();
     }
     this.addressed = addressed;
-    const unfolded = (/** @type {Event} */ { target }) => {
-      if (/** @type {HTMLElement} */ (target).dataset.key === "implementation") this.#onUnfolded();
+    const folded = (/** @type {Event} */ { target }) => {
+      if (/** @type {HTMLElement} */ (target).matches(FOLDS)) this.#onFolded();
     };
-    section.addEventListener("toggle", unfolded, { signal, capture: true });
+    section.addEventListener("toggle", folded, { signal, capture: true });
   }
 
   /** Whether the page still shows it. */
@@ -165,8 +162,12 @@ class Calculator {
     }
   }
 
-  /** The implementation's switches came into sight, with nothing said of them since they changed. */
-  #onUnfolded() {
+  /**
+   * What takes longer came into sight, or is looked at no more: what is under way is given up, and
+   * begun again with what is still wanted.
+   */
+  #onFolded() {
+    this.#later += 1;
     const idle = this.#runtime.state.name === "ready" && !this.#asking && !this.#changed;
     if (idle) this.#settle(true);
   }
@@ -334,7 +335,13 @@ class Calculator {
       this.#settle(answer.ok);
     } catch (error) {
       this.#asking = false;
-      if (this.#left.signal.aborted) return;
+      // A start that failed has said so itself.
+      if (this.#left.signal.aborted || this.#runtime.state.name === "failed") return;
+      // What changed meanwhile may well have an answer.
+      if (this.#changed) {
+        this.#ask();
+        return;
+      }
       this.#controls.say(`Python gave no answer: ${error instanceof Error ? error.message : error}`);
       this.#show({ stale: "refused" });
     }
@@ -362,8 +369,8 @@ class Calculator {
   async #askRest() {
     const parts = [...this.#missing];
     const open = (/** @type {string} */ fold) => this.#section.querySelector(`${fold}[open]`) !== null;
-    if (open("[data-curves]")) parts.push("curves");
-    if (open('details[data-key="implementation"]')) parts.push("switches");
+    if (open(CURVES)) parts.push("curves");
+    if (open(SWITCHES)) parts.push("switches");
     this.#died.again();
     if (parts.length > 0) await this.#askLater(parts);
   }

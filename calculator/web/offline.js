@@ -80,8 +80,7 @@ class Keeper {
   async #kept(worker) {
     const { version, python, bytes } = await ask(worker, "version");
     // The first visit's page is taken over only if it is of the version that was kept.
-    const shown = document.querySelector('meta[name="tm-version"]')?.getAttribute("content");
-    if (!navigator.serviceWorker.controller && version === shown) await ask(worker, "claim", false);
+    if (!navigator.serviceWorker.controller && version === VERSION) await ask(worker, "claim", false);
     if (this.#keeping) return;
     if (python) this.#say(WORDS.all);
     else {
@@ -154,6 +153,17 @@ function ask(worker, what, waits = true, told = () => {}) {
     if (!waits) resolve({});
   });
 }
+
+function shownVersion() {
+  return document.querySelector('meta[name="tm-version"]')?.getAttribute("content");
+}
+
+/** The version whose scripts these are. */
+const VERSION = shownVersion();
+// A link followed within the page may lead to a newer one: its scripts are to come with it.
+onEachPage(() => {
+  if (shownVersion() !== VERSION) location.reload();
+});
 
 const keeps = "serviceWorker" in navigator && location.protocol !== "file:";
 // Whoever wants to save data keeps what is kept already, and nothing is begun.

@@ -71,7 +71,8 @@ async function keep(name, files, told) {
   const next = missing.values();
   const take = async () => {
     for (const { address, hash, bytes } of next) {
-      const response = await fetch(address, { integrity: hash });
+      // Pages keep their names: what the browser has of an earlier version must not stand in.
+      const response = await fetch(address, { integrity: hash, cache: "no-cache" });
       if (!response.ok) throw new Error(`${address} could not be fetched (${response.status})`);
       await cache.put(address, marked(response, hash));
       told?.(bytes);

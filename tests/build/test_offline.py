@@ -9,6 +9,7 @@ import zipfile
 import pytest
 
 import downloads
+import offline
 from audit import _Page
 from csp import inline_scripts, source_hash
 from downloads import zip_name
@@ -18,6 +19,7 @@ from offline import (
     make_zip,
     own_folder,
     packed,
+    packed_once,
     page_of_copy,
     policy_of_copy,
 )
@@ -97,6 +99,28 @@ def test_a_zip_is_the_same_bytes_from_the_same_files(copy, tmp_path_factory):
     with zipfile.ZipFile(one) as zipped:
         assert {name.split("/")[0] for name in zipped.namelist()} == {one.stem}
     assert packed(b"text") == packed(b"text")
+
+
+def test_what_was_packed_before_is_not_packed_again(tmp_path, monkeypatch):
+    done = []
+
+    def packing(data):
+        done.append(data)
+        return packed(data)
+
+    monkeypatch.setattr(offline, "packed", packing)
+    files = {"a.js": b"one", "b.bin": b"two"}
+    first = packed_once(files, tmp_path / "kept")
+    assert first == {path: packed(data) for path, data in files.items()}
+    assert packed_once(files, tmp_path / "kept") == first
+    assert done == [b"one", b"two"]
+    # Another name is no other content; other content is packed, and what is gone is not kept.
+    changed = {"moved.js": b"one", "b.bin": b"three"}
+    found = packed_once(changed, tmp_path / "kept")
+    assert found == {path: packed(data) for path, data in changed.items()}
+    assert done == [b"one", b"two", b"three"]
+    assert len(list((tmp_path / "kept").iterdir())) == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["kept"]
 
 
 def test_both_downloads_are_offered_and_their_sizes_are_written_by_the_build(tmp_path, monkeypatch):

@@ -138,6 +138,29 @@ def test_a_stopped_search_asks_no_more(page: Page) -> None:
     expect(page.locator("[data-plan-said]")).to_have_text("Stopped.")
 
 
+def test_what_is_folded_up_again_is_worked_on_no_more(page: Page) -> None:
+    fold = page.locator("[data-curves] > summary")
+    fold.click()
+    curves = "heard.filter((one) => one.request?.parts?.includes('curves'))"
+    page.wait_for_function(f"() => {curves}.length >= 3", timeout=SLOW_MS)
+    # Within the page's own event loop, so that nothing ends meanwhile.
+    left = page.evaluate(
+        f"""async () => {{
+            document.querySelector("[data-curves] > summary").click();
+            await new Promise((done) => setTimeout(done, 100));
+            return {curves}.length;
+        }}"""
+    )
+    page.wait_for_timeout(1_000)
+    assert page.evaluate(f"{curves}.length") == left
+    # Looked at again they are drawn; until then those that are there are of another run.
+    drawn = page.locator('[data-part="curves"]')
+    expect(drawn).to_have_attribute("aria-busy", "true")
+    fold.click()
+    expect(drawn).not_to_have_attribute("aria-busy", "true", timeout=SLOW_MS)
+    expect(drawn).to_contain_text("Now 4,096 tokens")
+
+
 def test_a_pinned_run_stands_beside_the_answer_without_waiting_for_it(page: Page) -> None:
     page.get_by_role("button", name="Pin").first.click()
     page.locator('select[name="recompute"]').select_option("full")

@@ -208,6 +208,51 @@ def test_where_nothing_can_be_kept_all_else_works(
     context.close()
 
 
+def test_where_no_worker_is_let_in_all_else_works(
+    browser: Browser, serve_copy: Callable[[], Served]
+) -> None:
+    served = serve_copy()
+    context = browser.new_context()
+    # As strict settings and private windows have it.
+    context.add_init_script(
+        "ServiceWorkerContainer.prototype.register = () => "
+        "Promise.reject(new DOMException('not here', 'SecurityError'))"
+    )
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(f"{served.url}calculator/")
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    page.wait_for_timeout(1_500)
+    expect(page.locator(".offline-line")).to_be_hidden()
+    page.locator('.tm [name="recompute"]').select_option("full")
+    expect(page.locator(".tm output")).to_contain_text("110.7 GB")
+    assert not problems
+    context.close()
+
+
+def test_where_python_cannot_be_kept_the_pages_are_and_it_runs(
+    browser: Browser, serve_copy: Callable[[], Served]
+) -> None:
+    served = serve_copy()
+    context = browser.new_context()
+    page = visited(context, f"{served.url}results/")
+    context.new_cdp_session(page).send(
+        "Storage.overrideQuotaForOrigin",
+        {"origin": served.url.split("/book/")[0], "quotaSize": 20_000},
+    )
+    page.get_by_role("button", name="Keep Python too").click()
+    expect(page.locator(".offline-line")).to_contain_text("could not be kept", timeout=READY_MS)
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    page.goto(f"{served.url}calculator/")
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    served.stop()
+    context.set_offline(True)
+    page.goto(f"{served.url}papers/")
+    expect(page.locator("h1")).to_contain_text("Key Papers")
+    context.close()
+
+
 def test_a_browser_offers_to_install_it(browser: Browser, serve_copy: Callable[[], Served]) -> None:
     served = serve_copy()
     context = browser.new_context()
@@ -270,6 +315,61 @@ def test_an_update_is_offered_and_not_forced(
     ]
 
 
+def test_a_page_of_another_version_than_the_one_that_is_kept_is_left_alone(
+    browser: Browser, serve_copy: Callable[[], Served]
+) -> None:
+    served = serve_copy()
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{served.url}results/")
+    served.publish("second")  # before the first page has begun to keep anything
+    expect(page.locator(".offline-line")).to_contain_text("kept in this browser", timeout=READY_MS)
+    page.wait_for_timeout(500)
+    assert page.evaluate("navigator.serviceWorker.controller") is None
+    page.reload()
+    assert page.title().startswith("second ")
+    assert page.evaluate("navigator.serviceWorker.controller") is not None
+    context.close()
+
+
+def test_following_a_link_to_another_version_loads_the_page_anew(
+    browser: Browser, serve_copy: Callable[[], Served]
+) -> None:
+    served = serve_copy()
+    context = browser.new_context()
+    context.add_init_script("delete Navigator.prototype.serviceWorker")
+    page = context.new_page()
+    page.goto(f"{served.url}results/")
+    page.wait_for_load_state("networkidle")
+    page.evaluate("window.stayed = true")
+    served.publish("second")
+    page.locator('.md-tabs a[href*="papers"], .md-nav a[href*="papers"]').first.click()
+    expect(page).to_have_title(re.compile("^second "))
+    page.wait_for_function("() => window.stayed === undefined")
+    expect(page.locator("h1")).to_contain_text("Key Papers")
+    context.close()
+
+
+def test_what_the_browser_has_of_an_earlier_version_does_not_stand_in(
+    browser: Browser, serve_copy: Callable[[], Served]
+) -> None:
+    served = serve_copy()
+
+    class Lasting(served.server.RequestHandlerClass):  # type: ignore[misc,name-defined]
+        """As hosts do that let pages be kept for a while without asking again."""
+
+        def send_header(self, name: str, value: str) -> None:
+            super().send_header(name, "max-age=600" if name == "Cache-Control" else value)
+
+    served.server.RequestHandlerClass = Lasting
+    context = browser.new_context()
+    page = visited(context, f"{served.url}results/")
+    served.publish("second")
+    page.evaluate("navigator.serviceWorker.ready.then((one) => void one.update())")
+    expect(page.locator(".offline-line")).to_contain_text("newer version", timeout=READY_MS)
+    context.close()
+
+
 def test_an_interrupted_install_leaves_the_old_version_whole(
     first: tuple[Served, BrowserContext, Page],
 ) -> None:
@@ -277,7 +377,8 @@ def test_an_interrupted_install_leaves_the_old_version_whole(
     served.publish("second")
     # Half way through being published: this file is not yet what the new worker was told.
     late = served.folder / "papers" / "index.html"
-    late.write_text(late.read_text(encoding="utf-8") + "<!-- another -->", encoding="utf-8")
+    another = "<!-- another -->"
+    late.write_text(late.read_text(encoding="utf-8") + another, encoding="utf-8")
     outcome = page.evaluate(
         """async () => {
             const registration = await navigator.serviceWorker.ready;
@@ -294,8 +395,19 @@ def test_an_interrupted_install_leaves_the_old_version_whole(
         }"""
     )
     assert outcome == "redundant"
-    served.stop()
     context.set_offline(True)
     for path in PAGES:
         page.goto(f"{served.url}{path}")
         assert "second" not in page.title()
+    # Once it is there, the new version is kept whole, with what the first try had brought.
+    context.set_offline(False)
+    late.write_text(late.read_text(encoding="utf-8").removesuffix(another), encoding="utf-8")
+    page.reload()
+    expect(page.locator(".offline-line")).to_contain_text("newer version", timeout=READY_MS)
+    with page.expect_navigation():
+        page.get_by_role("button", name="Show it").click()
+    served.stop()
+    context.set_offline(True)
+    for path in PAGES:
+        page.goto(f"{served.url}{path}")
+        assert page.title().startswith("second ")

@@ -197,3 +197,38 @@ def test_memory_that_breaks_later_is_left_for_a_plain_start(page: Page) -> None:
     assert {"library", "training_memory"} <= set(names)
     page.locator('.tm [name="recompute"]').select_option("full")
     expect(page.locator(".tm output")).to_contain_text("110.7 GB")
+
+
+# Has Python's thread say of the first `times` questions about a change of recomputation alone that
+# it broke, at the moment at which another change is made.
+BREAKS = """(times) => {
+    const post = Worker.prototype.postMessage;
+    Worker.prototype.postMessage = function (message, ...more) {
+        const {set = {}} = message.type === "ask" ? JSON.parse(message.request) : {};
+        if (!("recompute" in set) || "sequence" in set || times === 0) {
+            return post.call(this, message, ...more);
+        }
+        times -= 1;
+        setTimeout(() => {
+            const field = document.querySelector('.tm form [name="sequence"]');
+            field.value = "1024";
+            field.dispatchEvent(new Event("input", {bubbles: true}));
+            const data = {type: "failed-answer", id: message.id, reason: "broken"};
+            this.dispatchEvent(new MessageEvent("message", {data}));
+        });
+    };
+}"""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_memory_that_breaks_between_two_changes_loses_neither(page: Page, times: int) -> None:
+    ready(page)
+    names = fetched(page)
+    page.evaluate(BREAKS, times)
+    page.locator('.tm [name="recompute"]').select_option("full")
+    # The second time it is the plain start that gives no answer to the first change.
+    sentence = page.locator(".tm-sentence")
+    expect(sentence).to_contain_text("at 1,024 tokens", timeout=READY_MS)
+    expect(sentence).to_contain_text("every layer recomputed")
+    expect(page.locator(".tm")).not_to_have_attribute("data-stale", "refused")
+    assert {"library", "training_memory"} <= set(names)

@@ -136,11 +136,9 @@ async function found(request) {
   url.pathname = url.pathname.replace(/\/index\.html$/, "/");
   const path = url.href.slice(ROOT.length);
   if (path in BUILT.python) {
-    const kept = await (await caches.open(PYTHON)).match(url.href);
-    return kept ?? fetch(request);
+    return (await keptIn(PYTHON, url.href)) ?? fetch(request);
   }
-  const cache = await caches.open(SITE);
-  const kept = await cache.match(url.href);
+  const kept = await keptIn(SITE, url.href);
   if (kept) return kept;
   if (request.mode === "navigate" && `${path}/` in BUILT.site) {
     return Response.redirect(`${url.href}/`, 301);
@@ -148,9 +146,22 @@ async function found(request) {
   try {
     return await fetch(request);
   } catch (error) {
-    const missing = request.mode === "navigate" && (await cache.match(new URL("404.html", ROOT).href));
+    const missing = request.mode === "navigate" && (await keptIn(SITE, new URL("404.html", ROOT).href));
     if (missing) return new Response(missing.body, { status: 404, headers: missing.headers });
     throw error;
+  }
+}
+
+/**
+ * What a cache has for an address: nothing, too, where the browser refuses to look.
+ * @param {string} name
+ * @param {string} address
+ */
+async function keptIn(name, address) {
+  try {
+    return await (await caches.open(name)).match(address);
+  } catch {
+    return undefined;
   }
 }
 

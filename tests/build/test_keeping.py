@@ -3,9 +3,11 @@
 import base64
 import hashlib
 import json
+import re
 
 import pytest
 
+from finish import pages_of
 from keeping import (
     link_app,
     name_by_hash,
@@ -128,3 +130,20 @@ def test_the_icons_are_in_the_built_site(built_site):
             # A PNG says its width in the bytes from 16 on.
             side = int.from_bytes(data[16:20], "big")
             assert icon["sizes"] == f"{side}x{side}"
+
+
+@pytest.mark.site
+def test_every_script_and_style_that_a_page_names_has_a_hash_in_its_name(built_site):
+    named = re.compile(r"\b(?:src|href|data-later|data-worker)=[\"']?([^\"'\s>]+\.(?:m?js|css))\b")
+    found = {
+        (page.parent / address).resolve().relative_to(built_site.resolve()).as_posix()
+        for page in pages_of(built_site)
+        if page.name != "404.html"
+        for address in named.findall(page.read_text(encoding="utf-8"))
+        if "//" not in address
+    }
+    assert any(path.endswith("/calculator/page.js") for path in found)
+    assert not [path for path in found if not re.search(r"[./-][0-9a-f]{8,12}[./]", path)]
+    runtime = json.loads((built_site / "assets/runtime/manifest.json").read_bytes())
+    for file in [*runtime["files"], *runtime["apart"].values()]:
+        assert re.search(r"-[0-9a-f]{12}[./]", file["path"])

@@ -253,6 +253,21 @@ def test_where_python_cannot_be_kept_the_pages_are_and_it_runs(
     context.close()
 
 
+def test_where_what_is_kept_cannot_be_read_the_network_is_asked(
+    browser: Browser, serve_copy: Callable[[], Served]
+) -> None:
+    served = serve_copy()
+    context = browser.new_context()
+    page = visited(context, f"{served.url}results/")
+    (worker,) = context.service_workers
+    worker.evaluate("void (caches.open = () => Promise.reject(new DOMException('refused')))")
+    page.goto(f"{served.url}papers/")
+    expect(page.locator("h1")).to_contain_text("Key Papers")
+    page.goto(f"{served.url}calculator/")
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    context.close()
+
+
 def test_a_browser_offers_to_install_it(browser: Browser, serve_copy: Callable[[], Served]) -> None:
     served = serve_copy()
     context = browser.new_context()

@@ -18,8 +18,13 @@ from .need import Fits, at_a_glance
 from .plans import Plan, Progress, fewest, search
 from .records import dataclass
 from .run import Run
-from .slices import T, Work, finished
+from .slices import Work, finished
 from .spelling import spellings
+
+# For type checkers alone: typing takes a while to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .slices import T
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

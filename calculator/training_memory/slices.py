@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from time import perf_counter
-from typing import TypeVar
 
-T = TypeVar("T")
+# For type checkers alone: typing takes a while to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 #: Work that yields nothing but the chance to leave off, and returns a result.
-Work = Generator[None, None, T]
+Work = Generator[None, None, "T"]
 
 #: A slice goes on for so long, and ends with the step that it is in.
 SECONDS = 0.02

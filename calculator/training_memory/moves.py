@@ -146,6 +146,31 @@ def _optimizer_on_the_cpu(run: Run) -> Iterator[Fields]:
         yield {"offload_optimizer": str(Host.CPU)}
 
 
+def _smaller_buffers(run: Run) -> Iterator[Fields]:
+    """Each of DeepSpeed's buffers at a tenth of what it is."""
+    for name in _BUFFERS if run.sharding.sharding is Way.DEEPSPEED else ():
+        size = getattr(run.sharding, name)
+        if isinstance(size, int) and size >= 10:
+            yield {name: size // 10}
+
+
+def _other_zero_3(run: Run) -> Iterator[Fields]:
+    """Stage 3 as the other library has it: the same numbers are trained."""
+    if run.implementation is Implementation.HUGGINGFACE and run.layout.zero == 3:
+        if run.sharding.sharding is Way.DEEPSPEED:
+            yield in_fsdp2(run)
+        else:
+            master = {"recipe": "mixed-adam"} if run.recipe.precision == "autocast" else {}
+            yield {"sharding": str(Way.DEEPSPEED), **master}
+
+
+#: DeepSpeed's buffers that may be smaller: in words, and what that is paid with.
+_BUFFERS = {
+    "reduce_bucket_size": ("DeepSpeed's bucket of {} gradients", "more and smaller messages"),
+    "max_live_parameters": ("At most {} gathered weights", "some are gathered more often"),
+}
+
+
 def _compile(run: Run) -> Iterator[Fields]:
     if run.implementation is Implementation.TORCHTITAN:
         yield from ({"compile": str(one)} for one in Compile if one is not run.switches.compile)
@@ -269,6 +294,8 @@ MOVES: tuple[Move, ...] = (
         price={Host.CPU: "the CPU's own step is not timed"},
         planned=False,
     ),
+    Move(field="", options=_smaller_buffers, planned=False),
+    Move(field="", options=_other_zero_3, planned=False),
     Move(
         field="compile",
         options=_compile,
@@ -391,8 +418,7 @@ def _words(before: Run, after: Run) -> Iterator[str]:
         if _differ(before, after, move.field) and not implied:
             yield move.words[_value(after, move.field)]
     yield from _split_words(before, after)
-    if after.recipe is not before.recipe and after.tuning == before.tuning:
-        yield "32-bit shards in place of 16-bit weights with a 32-bit copy"
+    yield from _sharing_words(before, after)
     if after.micro_batch != before.micro_batch:
         yield f"Micro-batch {after.micro_batch:,} instead of {before.micro_batch:,}"
     if after.micro_batches != before.micro_batches:
@@ -440,6 +466,24 @@ def _split_words(before: Run, after: Run) -> Iterator[str]:
     yield from _more_split_words(before, after)
 
 
+def _sharing_words(before: Run, after: Run) -> Iterator[str]:
+    old, new = before.sharding, after.sharding
+    deepspeeds = [one.sharding is Way.DEEPSPEED for one in (old, new)]
+    changes = deepspeeds[0] is not deepspeeds[1]
+    if changes and before.layout.zero == after.layout.zero == 3:
+        names = ("FSDP2", "DeepSpeed's ZeRO-3")
+        yield f"{names[deepspeeds[1]]} in place of {names[deepspeeds[0]]}"
+        return  # and of its numbers
+    for name, (said, _) in _BUFFERS.items():
+        size = getattr(new, name)
+        if all(deepspeeds) and size != getattr(old, name):
+            yield said.format(size if isinstance(size, str) else f"{size:,}")
+    if after.recipe is not before.recipe and after.tuning == before.tuning:
+        kinds = ("32-bit shards", "16-bit weights with a 32-bit copy")
+        master = after.recipe.precision.startswith("master")
+        yield f"{kinds[master]} in place of {kinds[not master]}"
+
+
 def _more_split_words(before: Run, after: Run) -> Iterator[str]:
     old, new = before.layout, after.layout
     if new.interleave != old.interleave:
@@ -458,6 +502,10 @@ def _price(before: Run, after: Run) -> Iterator[str]:
         value = _value(after, move.field)
         if _differ(before, after, move.field) and value in move.price:
             yield move.price[value]
+    for name, (_, paid) in _BUFFERS.items():
+        both = before.sharding.sharding is after.sharding.sharding is Way.DEEPSPEED
+        if both and getattr(before.sharding, name) != getattr(after.sharding, name):
+            yield paid
     if after.sequence < before.sequence:
         yield "the model sees shorter texts"
     if after.switches.optimizer is not before.switches.optimizer:

@@ -194,6 +194,7 @@ def _that_may_fit(
     """
     request = run.to_json()
     held: dict[object, tuple[int, ...]] = {}
+    beyond: dict[object, set[int]] = {}
     moves: dict[object, list[list[Fields]]] = {}
     for split in splits(run, gpus=gpus, batch=batch):
         alike = tuple(value for name, value in split.items() if name not in _BATCH)
@@ -213,7 +214,11 @@ def _that_may_fit(
         if kind not in moves:
             options = in_plans(run, allow)
             moves[kind] = [_possible(request, split, fields) for fields in options]
-        for choice in product(*moves[kind]):
+        passed, turns = beyond.setdefault(alike, set()), _takes_turns(split)
+        for place, choice in enumerate(product(*moves[kind])):
+            if place in passed:
+                seen.tried += turns
+                continue
             one = _made(request, split, choice)
             if one is None or (allow and _trains_the_same(run, one)):
                 continue
@@ -221,8 +226,19 @@ def _that_may_fit(
             least = least_bytes(one, None if allow else known)
             if least <= limit:
                 yield _Candidate(run=one, fields=_different(request, split, choice), least=least)
-            elif seen.tried % _TOLD == 0:
-                yield None
+            else:
+                if run.implementation in BY_STAGES:
+                    # Micro-batches come the smallest first, and larger ones take no less by stages.
+                    passed.add(place)
+                if seen.tried % _TOLD == 0:
+                    yield None
+
+
+def _takes_turns(split: Fields) -> bool:
+    """Whether a split's micro-batches can be, where smaller ones could: parts take turns by all."""
+    if split["interleave"] == 1:
+        return True
+    return split["micro_batches"] % split["pipeline"] == 0  # type: ignore[operator,no-any-return]
 
 
 def _trains_the_same(run: Run, other: Run) -> bool:

@@ -8,13 +8,14 @@ library has no line for is said, not left out.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 
 from .blocks.ledger import Recompute
 from .cost import global_batch
 from .records import dataclass
 from .run import Run
-from .sharding import Host, Way
+from .sharding import Host, Sharding, Way
 from .switches import Attention, Compile, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter, QuantStorage
 
@@ -58,7 +59,12 @@ def spellings(fields: Mapping[str, object], after: Run) -> tuple[Spelling, ...]:
 
 
 _BATCH = {"micro_batch", "micro_batches", "data"}
-_ZERO = {"data", "zero", "reshard_after_forward", "offload_optimizer"}
+_BUFFERS = {
+    "reduce_bucket_size": "reduce_bucket_size",
+    "max_live_parameters": "stage3_max_live_parameters",
+}
+_OF_DEEPSPEED = {"offload_optimizer", *_BUFFERS}
+_ZERO = {"data", "zero", "reshard_after_forward", "sharding", *_OF_DEEPSPEED}
 
 
 def _huggingface(changed: set[str], run: Run) -> _Lines:
@@ -189,6 +195,11 @@ _OPTIM = {
 def _zero_optimization(run: Run) -> str:
     on_cpu = run.sharding.offload_optimizer is Host.CPU
     more = ', "offload_optimizer": {"device": "cpu"}' if on_cpu else ""
+    usual = Sharding()
+    for name, key in _BUFFERS.items():
+        size = getattr(run.sharding, name)
+        if size != getattr(usual, name):
+            more += f', "{key}": {json.dumps(size)}'
     return f'"zero_optimization": {{"stage": {run.layout.zero}{more}}},'
 
 
@@ -207,7 +218,9 @@ def _deepspeed(changed: set[str], run: Run) -> _Lines:
         yield f'"train_micro_batch_size_per_gpu": {run.micro_batch},'
         yield f'"gradient_accumulation_steps": {run.micro_batches},'
         yield f'"train_batch_size": {global_batch(run)},'
-    if changed & _ZERO:
+    if "sharding" in changed and not changed & {"zero", "data"} and not _deepspeeds(run):
+        yield _Lacks("FSDP2's way to share: it has its own")
+    elif changed & _ZERO:
         yield _zero_optimization(run)
     if "tensor" in changed:
         if layout.zero == 3 and layout.tensor > 1:
@@ -232,6 +245,15 @@ def _deepspeed(changed: set[str], run: Run) -> _Lines:
         yield _Lacks("another optimizer than its own: pass one to deepspeed.initialize")
 
 
+def _to_deepspeed(changed: set[str], run: Run) -> bool:
+    """Whether nothing about sharing changes but that DeepSpeed does it."""
+    return _deepspeeds(run) and "sharding" in changed and not changed & {"zero", "data"}
+
+
+def _deepspeeds(run: Run) -> bool:
+    return run.sharding.sharding is Way.DEEPSPEED
+
+
 def _torchtitan(changed: set[str], run: Run) -> _Lines:
     layout = run.layout
     if "adapter" in changed:
@@ -248,6 +270,8 @@ def _torchtitan(changed: set[str], run: Run) -> _Lines:
     yield from _torchtitan_parallelism(changed, run)
     if "offload_optimizer" in changed:
         yield _Lacks("an optimizer on the CPU")
+    if changed & {*_BUFFERS}:
+        yield _Lacks("DeepSpeed's buffers: it has none of them")
     if "recompute" in changed:
         yield from _torchtitan_recompute(run.recompute)
     if "optimizer_kernel" in changed:
@@ -273,7 +297,9 @@ def _torchtitan(changed: set[str], run: Run) -> _Lines:
 def _torchtitan_parallelism(changed: set[str], run: Run) -> _Lines:
     layout = run.layout
     lines: list[str | _Lacks] = []
-    if changed & (_ZERO - {"offload_optimizer"}):
+    if _to_deepspeed(changed, run):
+        lines.append(_Lacks("DeepSpeed's way to share: it has FSDP2's"))
+    elif changed & (_ZERO - _OF_DEEPSPEED):
         if layout.zero >= 2:
             reshards = layout.zero == 3 and run.sharding.reshard_after_forward
             after = "always" if reshards else "never"
@@ -352,8 +378,12 @@ def _megatron(changed: set[str], run: Run) -> _Lines:
     if "expert" in changed:
         yield f"--expert-model-parallel-size {layout.expert}"
         yield f"--expert-tensor-parallel-size {layout.expert_tensor}"
-    if "zero" in changed:
+    if _to_deepspeed(changed, run):
+        yield _Lacks("DeepSpeed's way to share: it has its own")
+    elif changed & {"zero", "sharding"}:
         yield from _megatron_zero(layout.zero)
+    if changed & {*_BUFFERS}:
+        yield _Lacks("DeepSpeed's buffers: it has its own, --ddp-bucket-size")
     if "offload_optimizer" in changed:
         yield "--optimizer-cpu-offload"
     if "attention" in changed:

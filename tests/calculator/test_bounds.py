@@ -89,3 +89,29 @@ def test_the_bound_says_most_of_it(implementation: str, recompute: str) -> None:
         }
     )
     assert least_bytes(run) > 0.5 * peak_bytes(run)
+
+
+@pytest.mark.parametrize("interleave", [1, 2])
+@pytest.mark.parametrize("pipeline", [1, 2, 4])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_larger_micro_batches_take_no_less_by_stages(
+    recompute: str, pipeline: int, interleave: int
+) -> None:
+    """With as many sequences a step; a search passes them over by the smaller ones."""
+    if interleave > pipeline:
+        pytest.skip("parts take turns on a pipeline's stages")
+    request = {
+        "model": "llama-3.2-1b",
+        "implementation": "megatron",
+        "pipeline": pipeline,
+        "interleave": interleave,
+        "recompute": recompute,
+    }
+    found = []
+    for micro_batch in (1, 2, 3, 4, 6, 8, 12, 24, 48):
+        batches = 48 // micro_batch
+        if interleave == 1 or batches % pipeline == 0:
+            batch = {"micro_batch": micro_batch, "micro_batches": batches}
+            found.append(least_bytes(Run.from_json({**request, **batch})))
+    assert len(found) > 4
+    assert found == sorted(found)

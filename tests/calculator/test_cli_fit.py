@@ -23,6 +23,9 @@ def test_can_i_train_70b_on_64_of_these(capsys: pytest.CaptureFixture[str]) -> N
     status, out, err = fit(capsys, *asked, "--global-batch", "1k")
     assert (status, err) == (0, "")
     words = " ".join(out.split())
+    assert words.startswith("Yes: the cheapest plan on 64 GPUs (NVIDIA H100 80 GB) needs ")
+    assert "; 16 GPUs are enough. As it is: Llama 2 70B at 4,096 tokens" in words
+    assert "nothing recomputed, needs 1.5 TB of a GPU" in words
     assert "It does not fit: " in words
     assert "The cheapest plan that fits on 64 GPUs with 1,024 sequences a step" in words
     assert "Fewest GPUs 16" in words
@@ -84,6 +87,7 @@ def test_every_single_change_can_be_written_down(capsys: pytest.CaptureFixture[s
 def test_a_run_that_fits_keeps_its_ways(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = fit(capsys, "--model", "gpt2", "--sequence", "1024")
     assert status == 0
+    assert out.startswith("GPT-2 at 1,024 tokens, ")
     assert "It fits, with" in out
     assert "- The run as it is" in out
 
@@ -91,7 +95,9 @@ def test_a_run_that_fits_keeps_its_ways(capsys: pytest.CaptureFixture[str]) -> N
 def test_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = fit(capsys, "--model", "llama-7b", "--device", "t4-16gb")
     assert status == 0
-    assert "No plan fits on 1 GPU with 1 sequence a step" in " ".join(out.split())
+    words = " ".join(out.split())
+    assert words.startswith("No: no plan fits on 1 GPU (NVIDIA T4 16 GB); 16 GPUs would be enough.")
+    assert "No plan fits on 1 GPU with 1 sequence a step" in words
     assert "not even one token fits" in out
 
 

@@ -11,7 +11,7 @@ from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
 from training_memory.fit import changes
 from training_memory.implementations import Implementation
-from training_memory.moves import MOVES
+from training_memory.moves import MOVES, words
 from training_memory.run import Run
 from training_memory.spelling import spellings
 from training_memory.switches import Attention, Compile, Loss, Offload, Optimizer, OptimizerKernel
@@ -58,3 +58,33 @@ def test_changes_of_every_implementation_can_be_said(
         assert change.title
         after = Run.from_json({**run.to_json(), **change.fields})
         assert all(one.lines or one.lacks for one in spellings(change.fields, after)), change.title
+
+
+def test_deepspeeds_buffers_are_single_changes() -> None:
+    """Its own advice where room is short (DeepSpeed, docs/_pages/config-json.md)."""
+    run = {
+        "model": "llama-3-8b",
+        "implementation": "huggingface",
+        "recipe": "mixed-adam",
+        "recompute": "full",
+        "data": 8,
+        "zero": 3,
+        "sharding": "deepspeed",
+    }
+    found = {change.title: change for change in changes(estimate(Run.from_json(run)))}
+    bucket = found["DeepSpeed's bucket of 50,000,000 gradients"]
+    # 450,000,000 numbers of 16 bits fewer are set aside; PyTorch allocates by 512 bytes.
+    assert 0 <= 450_000_000 * 2 - bucket.saved_bytes < 512
+    assert bucket.price == "more and smaller messages"
+    assert found["At most 100,000,000 gathered weights"].saved_bytes > 0
+    other = found["FSDP2 in place of DeepSpeed's ZeRO-3"]
+    assert (str(other.run.sharding.sharding), other.same_training) == ("fsdp2", True)
+
+
+def test_the_words_of_a_change_of_numbers_say_which_way() -> None:
+    """From FSDP2's 32-bit shards to DeepSpeed's 16-bit weights with a copy, and back."""
+    shards = {"model": "llama-3-8b", "implementation": "huggingface", "data": 8, "zero": 3}
+    before = Run.from_json({**shards, "recipe": "autocast-adam"})
+    after = Run.from_json({**shards, "zero": 2, "recipe": "mixed-adam"})
+    assert "16-bit weights with a 32-bit copy in place of 32-bit shards" in words(before, after)
+    assert "32-bit shards in place of 16-bit weights with a 32-bit copy" in words(after, before)

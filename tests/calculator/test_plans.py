@@ -202,6 +202,14 @@ def test_what_trains_otherwise_is_in_plans_only_if_allowed_and_needed() -> None:
     assert fewest_gpus(large, batch=1, allow=(Allow.ADAPTERS,)) == 1
 
 
+def test_what_is_passed_over_by_a_smaller_micro_batch_is_counted() -> None:
+    """Every plan there is, where no split is too large by what stays."""
+    run = ask(model="llama-3.2-1b", implementation="megatron", sequence=8192, gpu="h100-80gb")
+    *_, last = search(run, gpus=4, batch=96)
+    assert last.too_large == 0
+    assert last.priced < last.tried == sum(1 for _ in every(run, gpus=4, batch=96))
+
+
 def test_a_search_tells_how_far_it_is() -> None:
     told = list(search(ask(model="llama-7b"), gpus=8, batch=8))
     assert [one.done for one in told] == [False] * (len(told) - 1) + [True]

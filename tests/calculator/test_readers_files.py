@@ -25,6 +25,14 @@ FUSED = {"optimizer": "adamw", "optimizer_kernel": "fused"}
 FOREACH = {"optimizer": "adamw", "optimizer_kernel": "foreach"}
 HUGGING_FACE = {"implementation": "huggingface"}
 
+#: What DeepSpeed has on one GPU as well, where it is not followed.
+ON_ONE_GPU = (
+    "zero_optimization.reduce_bucket_size",
+    "zero_optimization.stage3_prefetch_bucket_size",
+    "zero_optimization.stage3_max_live_parameters",
+    "zero_optimization.stage3_param_persistence_threshold",
+)
+
 #: Files read together, with: the format of the first, the fields of the run, and the keys of what
 #: is asked, not modelled or unknown.
 EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
@@ -93,6 +101,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         {
             *("model", "GPUs", "sequence", "bf16.enabled", "gradient_accumulation_steps"),
             *("gradient_clipping", "train_batch_size", "train_micro_batch_size_per_gpu"),
+            *ON_ONE_GPU,
         },
     ),
     (
@@ -111,7 +120,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "recompute": "full",
             "clip": True,
         },
-        {"GPUs"},
+        {"GPUs", *ON_ONE_GPU},
     ),
     (
         "ds-zero2-offload.json",
@@ -128,6 +137,8 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         },
         {
             *("model", "GPUs", "sequence"),
+            "zero_optimization.reduce_bucket_size",
+            "zero_optimization.offload_optimizer.device",
         },
     ),
     (
@@ -719,3 +730,47 @@ def test_adapters_under_fsdp_are_counted_and_on_experts_said_to_be_trained_in_fu
     report = resolved.report.in_the_textbooks_way(resolved.fields, "huggingface")
     (lost,) = (finding for finding in report.doubts if finding.key == "adapter")
     assert "the job needs far less" in lost.said
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sft.yaml", "max_length: 512\nuse_peft: true\n{bits}bnb_4bit_quant_storage: {stored}\n"),
+        (
+            "axolotl.yml",
+            (
+                "sequence_len: 512\nadapter: qlora\nlora_r: 8\n{bits}"
+                "bnb_config_kwargs:\n  bnb_4bit_quant_storage: {stored}\n"
+            ),
+        ),
+    ],
+)
+def test_what_4_bit_weights_are_stored_in_is_read(name, text):
+    """transformers, BitsAndBytesConfig: what FSDP shares, or cannot where it is of integers."""
+    model = "meta-llama/Llama-2-7b-hf"
+    key = "base_model" if name.startswith("axolotl") else "model_name_or_path"
+    for stored, means in (("bfloat16", "bf16"), ("uint8", "uint8")):
+        said = f"{key}: {model}\n" + text.format(bits="load_in_4bit: true\n", stored=stored)
+        resolved = read_files([(name, said)], {})
+        assert resolved.fields["quant_storage"] == means
+        assert Run.from_json(resolved.fields).tuning.quant_storage == means
+    said = f"{key}: {model}\n" + text.format(bits="load_in_4bit: true\n", stored="float32")
+    lost = read_files([(name, said)], {}).report.of(Standing.LOST)
+    assert any("stored in this dtype" in finding.said for finding in lost)
+    plain = said.replace("load_in_4bit: true\n", "").replace("qlora", "lora")
+    fields = read_files([(name, plain.replace("float32", "uint8"))], {}).fields
+    assert "quant_storage" not in fields
+    Run.from_json(fields)
+
+
+def test_what_deepspeed_does_on_one_gpu_is_not_said_to_be_beside_memory() -> None:
+    """ZeRO-Offload is for one GPU as well (DeepSpeed, docs/_tutorials/zero-offload.md)."""
+    text = '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}'
+    key = "zero_optimization.offload_optimizer.device"
+    alone = read_files([("ds.json", text)], {})
+    assert "offload_optimizer" not in alone.fields
+    (lost,) = (finding for finding in alone.report.of(Standing.LOST) if finding.key == key)
+    assert "say --data" in lost.said
+    several = read_files([("ds.json", text)], {"data": 8})
+    assert several.fields["offload_optimizer"] == "cpu"
+    assert key in {finding.key for finding in several.report.of(Standing.UNDERSTOOD)}

@@ -21,6 +21,13 @@ def spell(library: str, before: dict[str, object], **changed: object) -> Spellin
 
 PAPER: dict[str, object] = {"model": "llama-7b"}
 LIBRARY: dict[str, object] = {"model": "llama-7b", "implementation": "huggingface"}
+DEEPSPEED_3: dict[str, object] = {
+    **LIBRARY,
+    "recipe": "mixed-adam",
+    "data": 8,
+    "zero": 3,
+    "sharding": "deepspeed",
+}
 
 
 @pytest.mark.parametrize(
@@ -60,6 +67,18 @@ LIBRARY: dict[str, object] = {"model": "llama-7b", "implementation": "huggingfac
                 '"gradient_accumulation_steps": 1,',
                 '"train_batch_size": 8,',
                 '"zero_optimization": {"stage": 2},',
+            ),
+        ),
+        # deepspeed/runtime/zero/config.py
+        (
+            "DeepSpeed",
+            DEEPSPEED_3,
+            {"reduce_bucket_size": 50_000_000, "max_live_parameters": 100_000_000},
+            (
+                (
+                    '"zero_optimization": {"stage": 3, "reduce_bucket_size": 50000000, '
+                    '"stage3_max_live_parameters": 100000000},'
+                ),
             ),
         ),
         # torchtitan, job_config.py
@@ -120,6 +139,8 @@ RUNS: tuple[dict[str, object], ...] = (
         "hold_logits": True,
     },
     {"implementation": "torchtitan"},
+    DEEPSPEED_3,
+    {**DEEPSPEED_3, "sharding": "fsdp2", "recipe": "autocast-adam"},
 )
 
 

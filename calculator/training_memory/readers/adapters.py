@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import InputError
-from .table import Row, Taken, count, is_on, taken, word_of
+from .table import Row, Taken, choice, count, is_on, taken, word_of
 
 _QUERY_VALUE = frozenset({"q_proj", "v_proj"})
 _LINEAR = frozenset({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"})
@@ -65,6 +65,18 @@ def bits(key: str, number: int) -> Row:
         return Taken(settings={"base_bits": number}, lost=_EIGHT if number == 8 else "")
 
     return row
+
+
+#: bitsandbytes' tensors of 4-bit codes; those of 16-bit numbers are all of one size.
+storage = choice(
+    "bnb_4bit_quant_storage",
+    {
+        "bfloat16": {"quant_storage": "bf16"},
+        "float16": {"quant_storage": "bf16"},
+        "uint8": {"quant_storage": "uint8"},
+    },
+    unknown="4-bit weights stored in this dtype are not modelled; bfloat16 was counted",
+)
 
 
 @taken("quantization_bit", ("base_bits",))

@@ -6,6 +6,8 @@ weights in the dtype in which it computes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from . import adapters, fsdp
 from .optimizers import OTHER, TRANSFORMERS
 from .table import Format, Row, Taken, choice, count, is_on, lost, taken, text, word_of, words
@@ -27,6 +29,17 @@ def _bf16(name: str, value: object) -> Taken:
         return Taken(settings=kept, said="on a GPU that has bfloat16")
     on = word_of(value) == "full" or is_on(name, value)
     return Taken(settings=kept if on else {})
+
+
+@taken("bnb_config_kwargs", ("quant_storage",))
+def _bitsandbytes(name: str, value: object) -> Taken:
+    """Of what goes to bitsandbytes the storage; axolotl's own is bfloat16."""
+    rest = dict(value) if isinstance(value, Mapping) else {}
+    key = adapters.storage.keys[0]
+    stored = rest.pop(key, None)
+    found = Taken(settings={}) if stored is None else adapters.storage.take(f"{name}.{key}", stored)
+    more = "how weights are quantized is not read" if rest else ""
+    return Taken(settings=found.settings, lost="; ".join(filter(None, (found.lost, more))))
 
 
 @taken("fp16", ("compute_dtype", "weights_dtype"), "float16")
@@ -223,7 +236,7 @@ FORMAT = Format(
             "liger_layer_norm",
         ),
         lost("deepcompile", COMPILED),
-        lost("bnb_config_kwargs", "how weights are quantized is not read", off=(None, {})),
+        _bitsandbytes,
         lost("batch_flattening", "a batch without padding may hold fewer tokens than was counted"),
         lost("vllm", "a server of answers beside the training is not counted", off=(None, {})),
         lost(

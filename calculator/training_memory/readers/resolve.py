@@ -29,6 +29,10 @@ _DIRECT = tuple(
 )
 
 
+#: DeepSpeed's settings where its stages share with nobody.
+ALONE = "DeepSpeed on one GPU is not followed; if there are more, say --data"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
     """A run's fields as files say them; ``model`` is a shape that one of them gives.
@@ -95,6 +99,8 @@ class _Resolver:
                 )
                 self._say(Standing.ASKED, "sequence", "not said", "sequence", said)
             self._compiled()
+            for name in self.dropped:
+                self.fields.pop(name, None)
             if self.fields.get("tensor", 1) == 1:
                 self.fields.pop("sequence_parallel", None)  # there is no one to split with
             if self.fields.get("optimizer", "adamw") != "adamw":
@@ -188,7 +194,10 @@ class _Resolver:
         every = (1, 2, 3)
         stages = {"reduce_bucket_size": every, "offload_optimizer": every, "overlap_comm": (1, 2)}
         for name in (*stages, *OF_STAGE_3, "offload_param"):
-            if not by_deepspeed or self.settings.get("zero") not in stages.get(name, (3,)):
+            wanted = self.settings.get("zero") in stages.get(name, (3,))
+            if data == 1 and wanted and self.settings.get("sharding") == "deepspeed":
+                self.dropped[name] = ALONE  # it has these on one GPU as well
+            elif not by_deepspeed or not wanted:
                 self.settings.pop(name, None)
         if not by_deepspeed:
             self.settings.pop("sharding", None)  # there is nobody to share with
@@ -313,6 +322,8 @@ class _Resolver:
                 self._say(Standing.LOST, "weights", f"{bits} bits", "adapter", said)
             return
         self.fields["adapter"] = "qlora" if bits == 4 else "lora"
+        if bits != 4 and self.settings.pop("quant_storage", None):
+            own.remove("quant_storage")
         if bits == 4 and self.settings.get("nested_scales") is False:
             said = (
                 "scales in 32 bits take 0.4 bits a weight more than those of 8, which were counted"

@@ -44,6 +44,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "adapter": ("adapter", "whether adapters are trained beside frozen weights"),
     "base_bits": ("adapter", "bits of a frozen weight"),
     "nested_scales": ("adapter", "whether the scales of such weights are quantized as well"),
+    "quant_storage": ("quant_storage", "the dtype in which such weights are stored"),
     "adapter_rank": ("adapter_rank", "the adapters' rank"),
     "adapter_targets": ("adapter_targets", "the products that have adapters"),
     "adapter_dtype": ("adapter_dtype", "the dtype of the adapters"),

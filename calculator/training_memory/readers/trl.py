@@ -76,7 +76,7 @@ FORMAT = Format(
         lost("use_dora", "DoRA's magnitudes are not modelled; LoRA was counted"),
         lost("lora_target_parameters", "adapters beside experts are not modelled", off=(None, [])),
         flag("use_bnb_nested_quant", "nested_scales", "bnb_4bit_use_double_quant", usual=False),
-        lost("bnb_4bit_quant_storage", "4-bit weights stored in another dtype are not modelled"),
+        adapters.storage,
         lost("model_init_kwargs.quantization_config", QUANTIZED, off=(None, {})),
         lost("beta", "a reference model beside the trained one is not counted"),
     ),

@@ -26,8 +26,11 @@ def fit_text(
 
     With ``every_line`` each single change has its lines to write, as the plan always has.
     """
+    answered = _answered(fit, binary=binary)
+    verdict = _verdict(fit, binary=binary)
     blocks = (
-        terminal.prose(_verdict(fit, binary=binary)),
+        terminal.prose(answered) if answered else (),
+        terminal.prose(f"As it is: {verdict}" if answered else verdict),
         _single(fit, terminal, binary=binary, every_line=every_line),
         _plan(fit, terminal, binary=binary),
         _limits(fit.found, terminal),
@@ -37,6 +40,34 @@ def fit_text(
         ),
     )
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
+
+def _answered(fit: Fit, *, binary: bool) -> str:
+    """What was asked, in a line: whether so many GPUs do. "" where the run itself does on them."""
+    run, found = fit.before.run, fit.found
+    if fit.before.fits is Fits.YES and found.gpus == run.layout.gpus:
+        return ""
+    assert run.gpu is not None
+    where = f"{_gpus(found.gpus)} ({run.gpu.name})"
+    if found.plan is None:
+        said = f"No: no plan fits on {where}"
+        enough = "would be enough"
+    else:
+        yes = "Yes" if found.plan.fits is Fits.YES else "Just"
+        peak = show_bytes(found.plan.peak_bytes, binary=binary)
+        of = " of each" if found.gpus > 1 else ""
+        said = f"{yes}: the cheapest plan on {where} needs {peak}{of}"
+        enough = "are enough" if found.plan.fits is Fits.YES else "surely are enough"
+    if found.fewest is None:
+        return f"{said}; no number of GPUs that was tried surely is enough."
+    if found.fewest == found.gpus:
+        return f"{said}{'; fewer are not enough' if found.gpus > 1 else ''}."
+    enough = enough.replace("are", "is") if found.fewest == 1 else enough
+    return f"{said}; {_gpus(found.fewest)} {enough}."
+
+
+def _gpus(number: int) -> str:
+    return "1 GPU" if number == 1 else f"{number:,} GPUs"
 
 
 def _verdict(fit: Fit, *, binary: bool) -> str:
@@ -52,7 +83,7 @@ def _verdict(fit: Fit, *, binary: bool) -> str:
         if room < 0
         else "It does not fit with what an allocator and CUDA need beside it",
     }[fit.before.fits or Fits.YES]
-    return f"{described(run)} needs {peak} of a GPU ({run.gpu.name}). {said}."
+    return f"{described(run)}, needs {peak} of a GPU ({run.gpu.name}). {said}."
 
 
 def _single(fit: Fit, terminal: Terminal, *, binary: bool, every_line: bool) -> list[str]:
@@ -86,7 +117,7 @@ def _row(change: Change, *, binary: bool) -> list[str]:
 
 def _plan(fit: Fit, terminal: Terminal, *, binary: bool) -> list[str]:
     found = fit.found
-    gpus = "1 GPU" if found.gpus == 1 else f"{found.gpus:,} GPUs"
+    gpus = _gpus(found.gpus)
     batch = "1 sequence" if found.batch == 1 else f"{found.batch:,} sequences"
     where = f"on {gpus} with {batch} a step"
     if found.plan is None:

@@ -15,12 +15,20 @@ from .units import show_bytes
 def omitted(run: Run) -> tuple[str, ...]:
     """The sentences that hold for this run, the largest matters first."""
     if run.implementation is Implementation.PAPER:
-        return tuple(_paper(run))
-    if run.implementation is Implementation.NANOTRON:
-        return tuple(_nanotron(run))
-    if run.implementation in BY_STAGES:
-        return tuple(_megatron(run))
-    return tuple(_recorded(run))
+        found = _paper(run)
+    elif run.implementation is Implementation.NANOTRON:
+        found = _nanotron(run)
+    else:
+        found = _megatron(run) if run.implementation in BY_STAGES else _recorded(run)
+    return (*_alone(run), *found)
+
+
+def _alone(run: Run) -> Iterator[str]:
+    if run.layout.zero and run.layout.replicas == 1:
+        yield (
+            f"What ZeRO-{run.layout.zero} spares: one replica has no other to share with; say how "
+            "many there are."
+        )
 
 
 def _recorded(run: Run) -> Iterator[str]:

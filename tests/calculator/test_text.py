@@ -359,3 +359,11 @@ def test_sizes_over_the_bar_are_those_of_the_answer():
         if category.value in ("optimizer", "activations"):
             size = show_bytes(answer.worst.totals[category])
             assert f"{category.heading} {size}" in shown
+
+
+def test_zero_with_nobody_to_share_with_is_said() -> None:
+    said = "What ZeRO-3 spares: one replica has no other to share with"
+    alone = estimate(Run.from_json({"model": "llama-7b", "zero": 3}))
+    assert alone.omitted[0].startswith(said)
+    shared = estimate(Run.from_json({"model": "llama-7b", "zero": 3, "data": 8}))
+    assert not any(sentence.startswith(said) for sentence in shared.omitted)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
@@ -88,6 +90,30 @@ def test_what_is_changed_before_python_is_ready_is_answered_when_it_is(
     )
     assert "sequence=8192" in page.url
     expect(page.locator('.tm [name="sequence"]')).to_have_value("8,192")
+
+
+def test_its_size_is_told_before_and_progress_counts_the_bytes_that_came(
+    page: Page, context: BrowserContext, built_site: Path
+) -> None:
+    manifest = json.loads((built_site / "assets/runtime/manifest.json").read_bytes())
+    quick = manifest["starts"]["quick"]
+    page.goto("/chapter/")
+    size = f"{quick['gzip_bytes'] / 1e6:.1f} MB"
+    expect(page.locator(".tm-status")).to_contain_text(f"a change loads Python, {size}")
+    # All has come but for the WebAssembly; scripts are imported, and not counted.
+    held: list[Route] = []
+    context.route("**/*.wasm", lambda route: held.append(route))
+    page.goto("/calculator/")
+    counted = {path: size for path, size in quick["files"].items() if not path.endswith("js")}
+    share = 1 - sum(counted[path] for path in counted if path.endswith("wasm")) / sum(
+        counted.values()
+    )
+    assert 0 < share < 1
+    expect(page.locator(".tm-status")).to_contain_text(f"Loading Python, {size}")
+    expect(page.locator(".tm [data-progress]")).to_have_text(
+        f"{share * quick['gzip_bytes'] / 1e6:.1f} of {size}"
+    )
+    assert held
 
 
 def test_where_python_cannot_start_the_page_says_so_and_stays_whole(

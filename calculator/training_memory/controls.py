@@ -109,6 +109,8 @@ def changed(state: State, changes: Mapping[str, object]) -> dict[str, object]:
         after.pop("zero", None)
     elif "zero" in rest or "implementation" in rest:
         after.pop("sharding", None)
+    if "recipe" not in rest and _MEANS_ANOTHER_RECIPE & rest.keys() and _has_usual_recipe(after):
+        after.pop("recipe", None)
     after.update(rest)
     if rest.get("implementation") == Implementation.PAPER:
         # The textbook has none of these, so they go with what had them.
@@ -116,6 +118,19 @@ def changed(state: State, changes: Mapping[str, object]) -> dict[str, object]:
     if "adapter" in rest:
         after = _with_adapter(after, rest["adapter"])
     return after
+
+
+#: What decides which recipe a run has that names none.
+_MEANS_ANOTHER_RECIPE = {"implementation", "sharding", "zero", "data"}
+
+
+def _has_usual_recipe(state: State) -> bool:
+    """Whether a state's recipe is the one that it would have if it named none."""
+    try:
+        usual = Run.from_json(request(_without(state, ["recipe"]))).recipe.id
+    except InputErrors:
+        return False
+    return state.get("recipe", usual) == usual
 
 
 def _without(state: State, names: Iterable[str]) -> dict[str, object]:

@@ -177,3 +177,20 @@ def test_what_is_said_of_adapters_goes_with_them():
     assert controls.read(state).tuning.adapter_rank == 64
     assert "adapter_rank" not in controls.changed(state, {"adapter": "none"})
     assert "adapter" not in controls.changed(state, {"implementation": "paper"})
+
+
+def test_a_way_of_running_brings_its_own_recipe_unless_another_was_chosen():
+    start = {"model": "llama-2-7b", "recipe": "mixed-adam"}
+    titan = controls.changed(start, {"implementation": "torchtitan"})
+    assert controls.read(titan).recipe.id == "autocast-adam"
+    chosen = {**start, "recipe": "bf16-adam"}
+    assert (
+        controls.read(controls.changed(chosen, {"implementation": "torchtitan"})).recipe.id
+        == "bf16-adam"
+    )
+    back = controls.changed(
+        controls.normal(titan, controls.read(titan)), {"implementation": "paper"}
+    )
+    assert controls.read(back).recipe.id == "mixed-adam"
+    shared = {**start, "implementation": "huggingface", "data": 8}
+    assert controls.read(controls.changed(shared, {"zero": 3})).recipe.id == "autocast-adam"

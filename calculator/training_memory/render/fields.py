@@ -36,6 +36,8 @@ class Place(StrEnum):
     EXPERTS = "experts"
     LATENT = "latent"
     SPLIT = "split"
+    FSDP = "fsdp"
+    DEEPSPEED = "deepspeed"
     IMPLEMENTATION = "implementation"
     TUNING = "tuning"
 
@@ -493,19 +495,19 @@ _GENERAL: tuple[Field, ...] = (
     _number(
         "replicate",
         "Sharded copies",
-        Place.SPLIT,
+        Place.FSDP,
         "FSDP2: how many groups of GPUs hold a sharded copy each (hybrid sharding, HSDP).",
     ),
     _flag(
         "reshard_after_forward",
         "Reshard after forward",
-        Place.SPLIT,
+        Place.FSDP,
         "FSDP2: gathered weights are freed until the backward pass.",
     ),
     _choice(
         "fsdp_units",
         "FSDP2's units",
-        Place.SPLIT,
+        Place.FSDP,
         "What is gathered at a time beside each layer: the embedding and the head by themselves, "
         "as accelerate and torchtitan do now, or both at once for the whole forward pass.",
         _switch(
@@ -519,46 +521,46 @@ _GENERAL: tuple[Field, ...] = (
     _choice(
         "prefetch",
         "FSDP2's prefetch",
-        Place.SPLIT,
+        Place.FSDP,
         "Implicit: the next layer is gathered as one ends. Explicit: as one begins.",
         _switch(Prefetch, {Prefetch.IMPLICIT: "Implicit", Prefetch.EXPLICIT: "Explicit"}),
     ),
     _choice(
         "reduce_dtype",
         "Gradients summed in",
-        Place.SPLIT,
+        Place.FSDP,
         "FSDP2's mixed precision: the numbers in which GPUs sum their gradients.",
         _switch(ReduceDtype, {ReduceDtype.FP32: "FP32", ReduceDtype.BF16: "BF16"}),
     ),
     _flag(
         "sync_each_batch",
         "Gradients reduced each time",
-        Place.SPLIT,
+        Place.FSDP,
         "accelerate's sync_each_batch: FSDP2 reduces gradients after every micro-batch; otherwise "
         "each GPU holds them whole until the last.",
     ),
     _flag(
         "bucket_views",
         "Gradients in buckets",
-        Place.SPLIT,
+        Place.FSDP,
         "DDP's gradient_as_bucket_view: gradients live in its buckets instead of beside them.",
     ),
     _number(
         "reduce_bucket_size",
         "DeepSpeed's bucket",
-        Place.SPLIT,
+        Place.DEEPSPEED,
         "DeepSpeed's reduce_bucket_size: how many numbers the bucket of gradients has.",
     ),
     _flag(
         "overlap_comm",
         "DeepSpeed overlaps",
-        Place.SPLIT,
+        Place.DEEPSPEED,
         "DeepSpeed's overlap_comm: one bucket is summed while another is filled.",
     ),
     _choice(
         "offload_optimizer",
         "DeepSpeed's optimizer",
-        Place.SPLIT,
+        Place.DEEPSPEED,
         "DeepSpeed's offload_optimizer: 32-bit weights and the optimizer's states on the GPU, or "
         "in the CPU's memory, where it then steps.",
         _of(Host, {Host.NONE: "On the GPU", Host.CPU: "On the CPU"}),
@@ -566,26 +568,26 @@ _GENERAL: tuple[Field, ...] = (
     _choice(
         "offload_param",
         "DeepSpeed's weights",
-        Place.SPLIT,
+        Place.DEEPSPEED,
         "ZeRO-3's offload_param: each GPU's share of the weights on it, or in the CPU's memory.",
         _of(Host, {Host.NONE: "On the GPU", Host.CPU: "On the CPU"}),
     ),
     _number(
         "prefetch_bucket_size",
         "DeepSpeed's prefetch",
-        Place.SPLIT,
+        Place.DEEPSPEED,
         "ZeRO-3's stage3_prefetch_bucket_size: how many numbers are gathered ahead in one go.",
     ),
     _number(
         "param_persistence_threshold",
         "DeepSpeed keeps whole",
-        Place.SPLIT,
+        Place.DEEPSPEED,
         "ZeRO-3's stage3_param_persistence_threshold: weights of so few numbers are never spread.",
     ),
     _number(
         "max_live_parameters",
         "DeepSpeed's live weights",
-        Place.SPLIT,
+        Place.DEEPSPEED,
         "ZeRO-3's stage3_max_live_parameters: nothing is gathered ahead beyond so many numbers.",
     ),
     _choice(

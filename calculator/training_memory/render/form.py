@@ -15,6 +15,16 @@ from .fields import FIELDS, IMPLEMENTATIONS, Field, Kind, Place, at
 from .svg import escape
 from .words import question
 
+#: Folds within a fold, for what few runs say.
+_BELOW: Mapping[Place, tuple[tuple[Place, str], ...]] = {
+    Place.SHAPE: (
+        (Place.DETAILS, "Norms and biases"),
+        (Place.EXPERTS, "Experts"),
+        (Place.LATENT, "Latent attention"),
+    ),
+    Place.SPLIT: ((Place.FSDP, "FSDP2 and DDP"), (Place.DEEPSPEED, "DeepSpeed")),
+}
+
 
 def shown(run: Run) -> dict[str, str]:
     """What each control holds for a run, by the field's name; flags are "true" or "false"."""
@@ -149,17 +159,11 @@ def _fold(place: Place, heading: str, summary: str, inside: str, prefix: str) ->
 
 def _folded(place: Place, values: Mapping[str, str], prefix: str) -> str:
     inside = f'<div class="tm-fields">{drawn(at(place), values, prefix)}</div>'
-    if place is Place.SHAPE:
-        inside += "".join(
-            f'<details class="tm-subfold" data-key="{below}"><summary>{heading}</summary>'
-            f'<div class="tm-fields">{drawn(at(below), values, prefix)}</div></details>'
-            for below, heading in (
-                (Place.DETAILS, "Norms and biases"),
-                (Place.EXPERTS, "Experts"),
-                (Place.LATENT, "Latent attention"),
-            )
-        )
-    return inside
+    return inside + "".join(
+        f'<details class="tm-subfold" data-key="{below}"><summary>{heading}</summary>'
+        f'<div class="tm-fields">{drawn(at(below), values, prefix)}</div></details>'
+        for below, heading in _BELOW.get(place, ())
+    )
 
 
 def drawn(

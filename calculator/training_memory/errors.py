@@ -56,6 +56,8 @@ class InputError(ValueError):
     def unknown_name(cls, field: str, value: object, names: Sequence[str]) -> InputError:
         """For a choice that is none of ``names``."""
         shown = ", ".join(names) if len(names) <= 12 else f"one of {len(names)} names"
+        if field == "model" and len(names) > 12:
+            shown += ", which training-memory models lists"
         return cls(field, value, f"allowed: {shown}", suggestion=nearest(value, names))
 
 

@@ -15,7 +15,7 @@ def refused(**request: object) -> InputErrors:
 @pytest.mark.parametrize(
     ("field", "value", "allowed", "suggestion"),
     [
-        ("model", "lama-7b", "names", "llama-7b"),
+        ("model", "lama-7b", "names, which training-memory models lists", "llama-7b"),
         ("model", 7, "names", None),
         ("shape", [], "object of shape fields", None),
         ("sequence", "many", "whole number, 1 to 1,073,741,824", None),

@@ -113,11 +113,9 @@ def _rank(lines: str, plain: str, at: int) -> int | None:
 
 
 def _why_none(plain: str) -> str:
-    looked = (
-        "no out-of-memory error is in this text; looked for: CUDA, HIP or MPS out of memory, "
-        "RESOURCE_EXHAUSTED (JAX), NCCL, cuBLAS and cuDNN failing to allocate, and the machine's "
-        "own memory running out"
+    found = "no out-of-memory error is in this text" if plain.strip() else "the text is empty"
+    return (
+        f"{found}; paste the error with the lines before it (looked for: CUDA, HIP or MPS out of "
+        "memory, RESOURCE_EXHAUSTED (JAX), NCCL, cuBLAS and cuDNN failing to allocate, and the "
+        "machine's own memory running out)"
     )
-    if not plain.strip():
-        return f"the text is empty; paste the error with the lines before it ({looked[3:]})"
-    return looked

@@ -774,3 +774,13 @@ def test_what_deepspeed_does_on_one_gpu_is_not_said_to_be_beside_memory() -> Non
     several = read_files([("ds.json", text)], {"data": 8})
     assert several.fields["offload_optimizer"] == "cpu"
     assert key in {finding.key for finding in several.report.of(Standing.UNDERSTOOD)}
+
+
+@pytest.mark.parametrize("value", ["true", "{bnb_4bit_quant_type: fp4}"])
+def test_what_else_goes_to_bitsandbytes_is_said_to_be_lost(value):
+    text = f"sequence_len: 512\nadapter: qlora\nload_in_4bit: true\nbnb_config_kwargs: {value}\n"
+    lost = read_files([("a.yml", text)], {}).report.of(Standing.LOST)
+    assert (
+        "how weights are quantized is not read"
+        in {one.key: one.said for one in lost}["bnb_config_kwargs"]
+    )

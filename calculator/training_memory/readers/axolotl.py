@@ -31,14 +31,16 @@ def _bf16(name: str, value: object) -> Taken:
     return Taken(settings=kept if on else {})
 
 
-@taken("bnb_config_kwargs", ("quant_storage",))
-def _bitsandbytes(name: str, value: object) -> Taken:
+_QUANTIZED = "how weights are quantized is not read, but for their storage"
+
+
+def _stored(name: str, value: object) -> Taken:
     """Of what goes to bitsandbytes the storage; axolotl's own is bfloat16."""
-    rest = dict(value) if isinstance(value, Mapping) else {}
+    rest = dict(value) if isinstance(value, Mapping) else {"": value} if value else {}
     key = adapters.storage.keys[0]
     stored = rest.pop(key, None)
     found = Taken(settings={}) if stored is None else adapters.storage.take(f"{name}.{key}", stored)
-    more = "how weights are quantized is not read" if rest else ""
+    more = _QUANTIZED if rest else ""
     return Taken(settings=found.settings, lost="; ".join(filter(None, (found.lost, more))))
 
 
@@ -236,7 +238,12 @@ FORMAT = Format(
             "liger_layer_norm",
         ),
         lost("deepcompile", COMPILED),
-        _bitsandbytes,
+        Row(
+            keys=("bnb_config_kwargs",),
+            take=_stored,
+            settings=("quant_storage",),
+            lost=_QUANTIZED,
+        ),
         lost("batch_flattening", "a batch without padding may hold fewer tokens than was counted"),
         lost("vllm", "a server of answers beside the training is not counted", off=(None, {})),
         lost(

@@ -17,6 +17,7 @@ from .model import SHAPE_FIELDS
 from .parting import Parting, Told
 from .records import dataclass
 from .run import DEFAULTS, Run
+from .sharding import of_others
 from .slices import Work, finished
 
 
@@ -153,10 +154,11 @@ def diff_in_steps(left: Estimate, right: Estimate, *, why: bool = True) -> Work[
 def _differing(left: Run, right: Run) -> Iterator[tuple[str, object, object]]:
     """Every field that is not the same in both, with both values."""
     before, after = left.to_json(), right.to_json()
+    of_one = {*of_others(left.sharding, left.layout)} ^ {*of_others(right.sharding, right.layout)}
     for field in DEFAULTS:
         lacks = field != "gpu" and None in (before[field], after[field])
-        if lacks and left.implementation is not right.implementation:
-            continue  # one implementation has no such field
+        if lacks and (left.implementation is not right.implementation or field in of_one):
+            continue  # one implementation, or one way of sharding, has no such field
         if field != "shape" and before[field] != after[field]:
             yield field, before[field], after[field]
     for field in SHAPE_FIELDS:

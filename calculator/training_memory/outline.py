@@ -2,7 +2,7 @@
 
 Built from the same tree and the same points as the curve, so that a row of the list and a place on
 the curve are the same moment. Turns that the points leave out have no rows; a repeat says how many
-it has in all.
+it has in all. Neither has a part of which the points leave out an end.
 """
 
 from __future__ import annotations
@@ -88,6 +88,9 @@ class _Outliner:
     def _group(
         self, group: Group, at: int, counters: Counters, parent: int, *, is_layer: bool = False
     ) -> None:
+        if not self._whole(at, count(group)):
+            self._children(group, at, counters, parent)
+            return
         here = self._open()
         self._children(group, at, counters, here)
         span = self._frames(at, count(group))
@@ -104,24 +107,26 @@ class _Outliner:
     def _repeat(self, parts: Sequence[Repeat], at: int, counters: Counters, parent: int) -> None:
         """Add repeats of the same thing in a row as one; a repeat of one turn is its child."""
         total = sum(part.count for part in parts)
-        here = self._open() if total > 1 else parent
-        span = self._frames(at, sum(count(part) for part in parts))
+        events = sum(count(part) for part in parts)
+        is_row = total > 1 and self._whole(at, events)
+        here = self._open() if is_row else parent
+        span = self._frames(at, events)
         shown = 0
         for part in parts:
             length = count(part.child)
             for turn in self._turns(at, length, part.count):
                 within = {**counters, **part.counted(turn)}
                 self._turn(part.child, at + turn * length, within, here)
-                shown += 1
+                shown += self._whole(at + turn * length, length)
             at += part.count * length
-        if total > 1:
+        if is_row:
             self.rows[here] = Row(
                 label=_label(parts, total, counters),
                 parent=parent,
                 first=span[0],
                 last=span[-1],
                 change_bytes=sum(part.count * sum(walk(part.child).remains) for part in parts),
-                events=sum(count(part) for part in parts),
+                events=events,
                 turns=total,
                 shown=shown,
             )
@@ -139,6 +144,11 @@ class _Outliner:
     def _frames(self, at: int, length: int) -> range:
         """The points among the ``length`` events from ``at`` on."""
         return range(bisect_left(self.ats, at), bisect_left(self.ats, at + length))
+
+    def _whole(self, at: int, length: int) -> bool:
+        """Whether both ends of these events have points: of other parts there is no row."""
+        span = self._frames(at, length)
+        return bool(span) and self.ats[span[0]] == at and self.ats[span[-1]] == at + length - 1
 
     def _turns(self, at: int, length: int, turns: int) -> Iterator[int]:
         """The turns that have points, without looking at the others."""

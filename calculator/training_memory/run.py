@@ -76,6 +76,7 @@ class Run:
             **(tuning.USUAL if self.tuning.trains_all else _plain(self.tuning)),
             **_plain(self.layout),
             **(sharding.USUAL if textbook or by_stages else _plain(self.sharding)),
+            **sharding.of_others(self.sharding, self.layout),
             **self._own_way(),
             # Left out where they follow from other fields.
             "schedule": None if self.layout.is_usual_schedule else str(self.layout.schedule),

@@ -203,6 +203,14 @@ def of_none(reading: Reading, allowed: str) -> Iterator[InputError]:
             yield InputError(name, value, allowed)
 
 
+def of_others(sharding: Sharding, layout: Layout) -> dict[str, object]:
+    """The fields that this way or stage does not have, as a request leaves them out."""
+    names = [name for way, own in _OWN.items() if way is not sharding.sharding for name in own[0]]
+    if layout.zero != 3:
+        names += OF_STAGE_3
+    return {name: USUAL[name] for name in names}
+
+
 def refused(
     sharding: Sharding,
     layout: Layout,

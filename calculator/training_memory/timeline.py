@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 
 from .categories import CATEGORIES
@@ -44,22 +44,49 @@ def timeline(node: Node, most: int = 1000) -> tuple[Point, ...]:
         turns = max(2, count(node))
     player = _Player(turns)
     player.play(node, {})
-    return tuple(_thinned(player.points, most))
+    return tuple(_thinned(node, player.points, most))
 
 
 _ENDS_AND_HIGHEST = ("first", "last", "highest")
 
 
-def _thinned(points: list[Point], most: int) -> list[Point]:
+def _thinned(node: Node, points: list[Point], most: int) -> list[Point]:
     """At most so many of the points, evenly spaced, the highest and both ends among them.
 
     Of a schedule whose every round is another, two turns of each repeat may still be too many.
+    Half of what is shown are then both ends of the step's parts, the outer ones first: a part of
+    which an end is missing could not say what it leaves behind.
     """
     if len(points) <= most or most < len(_ENDS_AND_HIGHEST):
         return points
     highest = max(range(len(points)), key=lambda place: points[place].total)
-    kept = {*spaced(len(points), most - 1), highest}
+    kept = {highest}
+    place_of = {point.at: place for place, point in enumerate(points)}
+    for parts in _parts(node):
+        room = (most // 2 - len(kept)) // 2
+        if room < len(_ENDS_AND_HIGHEST):
+            break
+        for part in spaced(len(parts), room):
+            kept |= {place_of[end] for end in parts[part]}
+    kept |= {*spaced(len(points), most - len(kept))}
     return [points[place] for place in sorted(kept)]
+
+
+def _parts(node: Node) -> Iterator[list[tuple[int, int]]]:
+    """The first and last event of every group and repeat, level by level, of each both turns."""
+    level = [(0, node)]
+    while level:
+        yield [(at, at + count(part) - 1) for at, part in level]
+        inner: list[tuple[int, Node]] = []
+        for at, part in level:
+            if isinstance(part, Group):
+                for child in part.children:
+                    inner.append((at, child))
+                    at += count(child)
+            elif isinstance(part, Repeat):
+                last = part.count - 1
+                inner += [(at + turn * count(part.child), part.child) for turn in {0, last}]
+        level = [(at, part) for at, part in inner if not isinstance(part, Event) and count(part)]
 
 
 def _nests(node: Node, around: tuple[int, ...], found: dict[tuple[int, ...], int]) -> None:

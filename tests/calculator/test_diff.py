@@ -48,6 +48,14 @@ def test_twice_the_sequence_is_twice_the_rows_and_four_times_the_scores():
         assert one.reason == "s 2,048 → 4,096"
 
 
+def test_fields_that_one_way_of_sharding_has_are_no_difference():
+    found = of(
+        {"model": "gpt2", "sequence": 1024, "implementation": "huggingface", "data": 4},
+        {"sharding": "fsdp2"},
+    )
+    assert {setting.field for setting in found.settings} <= {"sharding", "zero", "recipe"}
+
+
 def test_more_layers_make_the_same_tensors_more_often():
     found = of({"model": "llama-7b"}, {"shape": {"layers": 40}})
     one = named(found, "keeps softmax output")

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from strategies import requests
 from training_memory.axis import WIDE
@@ -71,7 +71,29 @@ def test_rows_hold_their_frames(request):
         assert of == TOP or rows[of].first <= index <= rows[of].last
 
 
+#: Its rounds are all others, so that two turns of each repeat are still too many to play.
+INTERLEAVED = {
+    "model": "deepseek-v2",
+    "pipeline": 5,
+    "interleave": 2,
+    "schedule": "interleaved",
+    "micro_batches": 20,
+    "recompute": "selective",
+}
+
+
+def test_of_a_step_that_is_thinned_out_every_pass_has_its_row():
+    made = _film(INTERLEAVED)
+    assert len(made.frames) <= MOST < made.events
+    labels = [row.label for row in made.outline.rows]
+    for way in ("forward", "backward"):
+        for number in range(1, 21):
+            # Each micro-batch goes through both parts of the model that the GPU has.
+            assert labels.count(f"{way} of micro-batch {number}") == 2
+
+
 @given(requests())
+@example(INTERLEAVED)
 @settings(max_examples=40)
 def test_what_a_row_leaves_behind_is_what_its_frames_say(request):
     made = _film(request)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from training_memory import controls
 from training_memory.errors import InputErrors
 from training_memory.run import DEFAULTS, Run
 
@@ -90,6 +91,32 @@ def test_each_field_names_itself_what_is_allowed_and_the_nearest(field, value, a
 def test_every_field_has_a_case_above():
     cases = test_each_field_names_itself_what_is_allowed_and_the_nearest.pytestmark[0].args[1]
     assert {case[0] for case in cases} >= set(DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("run", "lacks", "has"),
+    [
+        ({"implementation": "torchtitan", "data": 8}, "reduce_bucket_size", "fsdp_units"),
+        ({"implementation": "huggingface", "data": 8}, "fsdp_units", "bucket_views"),
+        (
+            {"implementation": "huggingface", "zero": 2},
+            "prefetch_bucket_size",
+            "reduce_bucket_size",
+        ),
+        (
+            {"implementation": "huggingface", "zero": 3, "sharding": "deepspeed"},
+            "prefetch",
+            "max_live_parameters",
+        ),
+    ],
+)
+def test_fields_of_another_way_of_sharding_are_left_out(run, lacks, has):
+    made = Run.from_json({"data": 8, **run})
+    plain = made.to_json()
+    assert plain[lacks] == DEFAULTS[lacks]
+    assert plain[has] is not None
+    assert Run.from_json(plain) == made
+    assert lacks not in controls.normal({}, made)
 
 
 def test_all_bad_fields_are_named_at_once():

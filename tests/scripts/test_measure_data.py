@@ -39,7 +39,8 @@ def peaks():
 def test_versions_and_dates_are_known():
     versions = json.loads((FOLDER / "versions.json").read_text(encoding="utf-8"))
     assert set(versions) == {
-        *("blocks", "steps", "sharded", "sharded-tuning", "tuning", "real", "megatron", "zero"),
+        *("blocks", "steps", "sharded", "sharded-tuning", "tuning", "real", "compiled"),
+        *("megatron", "zero"),
     }
     assert versions["tuning"]["peft"]
     assert versions.pop("megatron")["megatron-core"]

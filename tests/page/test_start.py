@@ -232,3 +232,27 @@ def test_memory_that_breaks_between_two_changes_loses_neither(page: Page, times:
     expect(sentence).to_contain_text("every layer recomputed")
     expect(page.locator(".tm")).not_to_have_attribute("data-stale", "refused")
     assert {"library", "training_memory"} <= set(names)
+
+
+# The first start comes to an end and nobody hears of it; patience is short.
+NEVER_READY = """(() => {
+    const {addEventListener} = EventTarget.prototype;
+    let first;
+    Worker.prototype.addEventListener = function (type, listener, ...more) {
+        addEventListener.call(this, type, (event) => {
+            const isReady = event.data?.type === "ready";
+            if (!isReady || (first ??= this) !== this) listener(event);
+        }, ...more);
+    };
+    const wait = setTimeout;
+    window.setTimeout = (done, ms, ...more) => wait(done, ms === 20_000 ? 500 : ms, ...more);
+})()"""
+
+
+def test_memory_that_never_comes_to_life_is_left_for_a_plain_start(page: Page) -> None:
+    page.add_init_script(NEVER_READY)
+    names = fetched(page)
+    page.goto("/chapter/")  # where no script begins before the page's own
+    page.locator(".tm").scroll_into_view_if_needed()
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    assert {"memory", "library", "training_memory"} <= set(names)

@@ -44,7 +44,8 @@ def run_of(row: Row) -> Run:
         "sequence_parallel": row["sequence_parallel"] == "yes",
     }
     if row["sharding"] == "ddp":
-        request |= {"sharding": "ddp", "bucket_views": row["bucket_views"] == "yes"}
+        own = {"bucket_views": row["bucket_views"] == "yes", "first_step": row["turn"] == "1"}
+        request |= {"sharding": "ddp", **own}
     elif row["sharding"] == "fsdp2":
         request |= {
             "sharding": "fsdp2",
@@ -77,7 +78,7 @@ def _under_deepspeed(row: Row) -> Compared:
 
 @cache
 def compared() -> tuple[Compared, ...]:
-    """Every traced step that a run can ask for: of the first step there is no run."""
+    """Every traced step."""
     return (
         *(
             Compared(row=row, predicted=estimate(run_of(row)).worst.peak_bytes, traced=traced)
@@ -90,8 +91,7 @@ def compared() -> tuple[Compared, ...]:
 def _traced() -> Iterator[tuple[Row, int]]:
     """The steps, and what each takes at its highest."""
     for row in rows_of("sharded-steps.csv"):
-        if row["turn"] != "1":
-            yield row, int(row["peak_bytes"])
+        yield row, int(row["peak_bytes"])
     for row in rows_of("sharded-tuning.csv"):
         yield row, tuning_tables.highest(row)
 
@@ -212,6 +212,8 @@ def _told(row: Row) -> str:
             found.append("frozen in fp32")
         if row["adapter"] == "qlora" and row["quant_storage"] == "uint8":
             found.append("4-bit weights in bytes")
+    if row["turn"] == "1":
+        found.append("the first step")
     if row["bucket_views"] == "yes":
         found.append("gradients in buckets")
     if row["micro_batches"] != "1":

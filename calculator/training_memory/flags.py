@@ -87,6 +87,7 @@ RUN_HELP = {
     "reduce_dtype": ("NAME", f"FSDP2: what gradients are summed in: {', '.join(ReduceDtype)}"),
     "sync_each_batch": ("", "FSDP2, Hugging Face: gradients are reduced after every micro-batch"),
     "bucket_views": ("", "DDP: gradients live in its buckets (gradient_as_bucket_view)"),
+    "first_step": ("", "DDP: the first step, which makes the optimizer's states as it ends"),
     "reduce_bucket_size": ("N", "DeepSpeed: how many numbers its bucket of gradients has"),
     "overlap_comm": ("", "DeepSpeed: a second bucket is filled while one is summed"),
     "prefetch_bucket_size": ("N", "DeepSpeed's stage 3: numbers gathered ahead in one go"),

@@ -14,7 +14,7 @@ from .gathering import unit_values
 from .held import Held, before_step, held
 from .layouts import layout_of, trained
 from .optimizers import get
-from .recorded import Sized, sizes_of
+from .recorded import RecordedStrip, Sized, sizes_of
 from .recording import recording_of
 from .run import Run
 from .sharding import Way
@@ -152,10 +152,11 @@ def recorded_step(run: Run) -> Group:
         return zero.step(run, made, optimizer_id(run))
     passes = Group(label="forward and backward", children=tuple(_micro_batches(run, made)))
     remains = dict(zip(CATEGORIES, left(passes), strict=True))
+    made_late = _made_late(run)
     return Group(
         label="one training step",
         children=(
-            before_step(held_rows(run)),
+            before_step(row for row in held_rows(run) if row not in made_late),
             passes,
             Group(label="optimizer", children=tuple(_optimizer(run, remains))),
         ),
@@ -189,8 +190,44 @@ def _until_the_last(run: Run, made: Sized, kinds: int) -> list[Node]:
     return [*nodes, Repeat(count=1, child=last, counters=counters)]
 
 
+def _made_late(run: Run) -> tuple[Held, ...]:
+    """What the optimizer makes in the step itself: in the first one, all its states."""
+    if not run.sharding.first_step:
+        return ()
+    return tuple(row for row in held_rows(run) if row.category is Category.OPTIMIZER)
+
+
 def optimizer_step(run: Run) -> Group:
-    """Clipping and the optimizer's step."""
+    """Clipping and the optimizer's step.
+
+    In the first step all states are made before any weight is updated (torch/optim/adam.py,
+    _init_group), once gradients are clipped.
+    """
+    made = _step(run)
+    late = [
+        Event(
+            phase=Phase.OPTIMIZER,
+            category=row.category,
+            bytes=row.bytes,
+            label=f"the optimizer's {row.name}",
+            why=row.why,
+            moment=f"in the optimizer's step, where it makes its {row.name}",
+        )
+        for row in _made_late(run)
+    ]
+    if not late:
+        return made
+    nodes = made.children
+    clips = [
+        place
+        for place, node in enumerate(nodes, start=1)
+        if isinstance(node, RecordedStrip) and node.section.phase == "clip"
+    ]
+    at = max(clips, default=0)
+    return Group(label=made.label, children=(*nodes[:at], *late, *nodes[at:]))
+
+
+def _step(run: Run) -> Group:
     return step(
         run.model,
         implementation=str(run.implementation),

@@ -97,7 +97,7 @@ class _Player:
         self._before()
         yield
         recording, sizes = yield from self._recorded()
-        for step in range(STEPS):
+        for step in range(1 if self.run.sharding.first_step else STEPS):
             left = yield from self._passes(recording, sizes)
             self._update(first=step == 0)
             yield
@@ -124,8 +124,11 @@ class _Player:
             if copied:
                 self._keep(*(4 * one.numel for one in _weights(self.layout)))
         if self.share.buckets:
-            full, rest = divmod(total_bytes(self.layout, item_bytes), BUCKET_BYTES)
-            self._keep(*[BUCKET_BYTES] * full, rest)
+            size = total_bytes(self.layout, item_bytes)
+            # The first step's is one; the second one's are made in the order of its gradients.
+            each = size if self.run.sharding.first_step else BUCKET_BYTES
+            full, rest = divmod(size, each)
+            self._keep(*[each] * full, *([rest] if rest else []))
         self._keep(*WORKSPACES)
 
     def _recorded(self) -> Work[tuple[Recording, list[int]]]:

@@ -15,7 +15,7 @@ from .layout import Layout
 from .reading import Reading, a_choice, a_count, a_flag
 from .recipe import Recipe
 from .records import dataclass
-from .switches import Switches
+from .switches import Optimizer, Switches
 from .tuning import Tuning
 from .units import parse_count
 
@@ -67,7 +67,8 @@ class Sharding:
     ``replicate`` copies of the sharded model (hybrid sharding); the others are FSDP2's
     ``reshard_after_forward``, its units, its prefetch, its ``reduce_dtype`` and accelerate's
     ``sync_each_batch``, which has gradients reduced after every micro-batch, and DDP's
-    ``gradient_as_bucket_view``. Of DeepSpeed's ``zero_optimization``: ``reduce_bucket_size`` in
+    ``gradient_as_bucket_view``; with ``first_step`` the step is DDP's first, which finds no states
+    of the optimizer and makes them. Of DeepSpeed's ``zero_optimization``: ``reduce_bucket_size`` in
     numbers, or "auto", of which transformers makes the hidden size's square, and ``overlap_comm``,
     which takes two buckets; of its stage 3 ``prefetch_bucket_size``,
     ``param_persistence_threshold`` and ``max_live_parameters``, likewise in numbers. With
@@ -83,6 +84,7 @@ class Sharding:
     reduce_dtype: ReduceDtype = ReduceDtype.FP32
     sync_each_batch: bool = False
     bucket_views: bool = False
+    first_step: bool = False
     reduce_bucket_size: int | str = 500_000_000
     overlap_comm: bool = False
     prefetch_bucket_size: int | str = 50_000_000
@@ -102,6 +104,7 @@ USUAL: Mapping[str, object] = {
     "reduce_dtype": None,
     "sync_each_batch": False,
     "bucket_views": False,
+    "first_step": False,
     "reduce_bucket_size": None,
     "overlap_comm": False,
     "prefetch_bucket_size": None,
@@ -132,7 +135,7 @@ _OF_DEEPSPEED = (
 #: The fields that one way alone has, and what it is called.
 _OWN: Mapping[Way, tuple[tuple[str, ...], str]] = {
     Way.FSDP2: (_OF_FSDP2, "FSDP2"),
-    Way.DDP: (("bucket_views",), "DDP"),
+    Way.DDP: (("bucket_views", "first_step"), "DDP"),
     Way.DEEPSPEED: (_OF_DEEPSPEED, "DeepSpeed"),
 }
 _MOST_REPLICAS = 1_048_576
@@ -164,6 +167,7 @@ def read(reading: Reading, implementation: Implementation, layout: Layout) -> Sh
         reduce_dtype=reading.switch("reduce_dtype", a_choice(ReduceDtype), usual.reduce_dtype),
         sync_each_batch=reading.field("sync_each_batch", a_flag, False),
         bucket_views=reading.field("bucket_views", a_flag, False),
+        first_step=reading.field("first_step", a_flag, False),
         reduce_bucket_size=reading.switch("reduce_bucket_size", _numbers, usual.reduce_bucket_size),
         overlap_comm=reading.field("overlap_comm", a_flag, False),
         offload_optimizer=reading.field("offload_optimizer", a_choice(Host), Host.NONE),
@@ -239,6 +243,8 @@ def refused(
                 of = "stage 3 has this; set zero to 3" if layout.zero != 3 else "stages 1 and 2"
                 allowed = f"of DeepSpeed's only {of}"
                 yield InputError(name, getattr(sharding, name), allowed)
+    if sharding.first_step:
+        yield from _first_step(layout, switches)
     if layout.data == 1:
         return
     if sharding.sharding is Way.DDP:
@@ -249,6 +255,16 @@ def refused(
         from .fsdp2 import refused as refused_by_fsdp2
 
         yield from refused_by_fsdp2(sharding, layout, recipe, switches, tuning, implementation)
+
+
+def _first_step(layout: Layout, switches: Switches) -> Iterator[InputError]:
+    """Where DDP's first step is not followed."""
+    if layout.data == 1:
+        allowed = "it is followed under DDP, over replicas; set data to 2 or more"
+        yield InputError("first_step", "true", allowed)
+    if switches.optimizer in (Optimizer.ADAFACTOR_HF, Optimizer.MUON):
+        allowed = f"{switches.optimizer} makes its states as it goes, which is not followed"
+        yield InputError("first_step", "true", f"{allowed}; leave it out")
 
 
 def _of_ddp(layout: Layout, recipe: Recipe, switches: Switches) -> Iterator[InputError]:

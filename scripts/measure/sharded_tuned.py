@@ -35,6 +35,7 @@ def cases() -> tuple[ShardedCase, ...]:
                 *_roomy(),
                 *_tensor(),
                 *_synced(),
+                *_first(),
             )
         )
     )
@@ -170,3 +171,18 @@ def _synced() -> Iterator[ShardedCase]:
     for adapter, recompute in product(("none", "lora"), ("none", "full")):
         step = _case("llama-3.2-1b", adapter=adapter, recompute=recompute, micro_batches=3)
         yield ShardedCase(step=step, data=8, sharding="fsdp2", wrap="ends")
+
+
+def _first() -> Iterator[ShardedCase]:
+    """DDP's first step, in which the optimizer makes its states."""
+    for optimizer, more in (
+        ("adamw-fused", {"clip": True}),
+        ("adamw-foreach", {"clip": True, "micro_batches": 3}),
+        ("adamw-forloop", {"recompute": "full", "precision": "bf16"}),
+        ("sgd-momentum", {"precision": "fp32"}),
+        ("adafactor", {"recompute": "full"}),
+        ("adamw-8bit", {"precision": "bf16"}),
+        ("adamw-fused", {"adapter": "lora", "clip": True}),
+    ):
+        step = _case("llama-3.2-1b", optimizer=optimizer, **more)
+        yield ShardedCase(step=step, data=8, sharding="ddp", turn=1)

@@ -59,6 +59,7 @@ def refused(**request: object) -> InputErrors:
         ("reduce_dtype", "fp16", "fp32, bf16", "bf16"),
         ("sync_each_batch", "maybe", "true or false", None),
         ("bucket_views", "maybe", "true or false", None),
+        ("first_step", "maybe", "true or false", None),
         ("reduce_bucket_size", "aut", "whole number", None),
         ("overlap_comm", "maybe", "true or false", None),
         ("prefetch_bucket_size", -1, "whole number", None),

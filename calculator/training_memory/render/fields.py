@@ -545,6 +545,13 @@ _GENERAL: tuple[Field, ...] = (
         Place.FSDP,
         "DDP's gradient_as_bucket_view: gradients live in its buckets instead of beside them.",
     ),
+    _flag(
+        "first_step",
+        "The first step",
+        Place.SPLIT,
+        "DDP's first step: gradients have one flat bucket, and the optimizer makes its states only "
+        "after the backward pass.",
+    ),
     _number(
         "reduce_bucket_size",
         "DeepSpeed's bucket",

@@ -54,6 +54,7 @@ def run_of(row: Row) -> Run:
             "fsdp_units": row["wrap"],
             "prefetch": row["prefetch"],
             "reduce_dtype": row["reduce_dtype"],
+            "offload_param": "cpu" if row.get("offload_params") == "yes" else "none",
             "sync_each_batch": row["synced"] == "yes" and row["implementation"] == "huggingface",
         }
     return Run.from_json(request)
@@ -196,6 +197,7 @@ def _told(row: Row) -> str:
     found += [
         text
         for text, told in (
+            ("all that is kept on the CPU", row.get("offload_params") == "yes"),
             ("optimizer in backward", row.get("in_backward") == "yes"),
             ("layers' inputs on the CPU", row.get("offload") == "checkpoints"),
             ("all that is saved on the CPU", row.get("offload") == "saved"),

@@ -17,7 +17,7 @@ from .pipeline import Schedule
 from .rank import Rank, ranks
 from .recorded_step import held_rows
 from .run import Run
-from .sharding import Way
+from .sharding import Host, Way
 from .shares import splitting_of
 from .step import layer_rows, logits_bytes, sharded, states
 from .switches import Compile, Loss, Offload
@@ -86,6 +86,7 @@ def _gradients(run: Run) -> int:
     if (
         not run.tuning.trains_all
         or run.switches.optimizer_in_backward
+        or run.sharding.offload_param is Host.CPU
         or run.recipe.precision == "master-fp32-grad"
         or (run.layout.data > 1 and not sharded)  # in buckets, perhaps
     ):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from .blocks.ledger import Recompute
 from .run import Run
-from .sharding import Host
+from .sharding import Host, Way
 from .switches import Offload
 
 #: A recording calls a tensor so when it is there again; see :meth:`.autograd.tape.Tape`.
@@ -42,8 +42,17 @@ def optimizer_copies(run: Run) -> tuple[int, int]:
     """Bytes that go to an optimizer on the CPU in a step, and that come back: a GPU's share.
 
     Its gradients and its new weights, both in 16 bits (Ren et al. 2021, ZeRO-Offload,
-    arXiv:2101.06840, section 3.3).
+    arXiv:2101.06840, section 3.3). From FSDP2 reduced gradients go, and shards come as they are
+    kept, once for each gather (torch/distributed/fsdp/_fully_shard/_fsdp_param.py,
+    all_gather_inputs).
     """
+    if run.sharding.sharding is Way.FSDP2 and run.sharding.offload_param is Host.CPU:
+        from .shares import share_of, splitting_of
+
+        split, of = splitting_of(run), share_of(run)
+        held = of.keep * run.model.parameters.total // of.shards
+        gathers = run.micro_batches * (2 if split.reshards else 1)
+        return held * (1 if split.waits else run.micro_batches), held * gathers
     if run.sharding.offload_optimizer is Host.NONE:
         return 0, 0
     share = 2 * run.model.parameters.total // run.layout.data

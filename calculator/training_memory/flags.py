@@ -93,7 +93,7 @@ RUN_HELP = {
     "prefetch_bucket_size": ("N", "DeepSpeed's stage 3: numbers gathered ahead in one go"),
     "param_persistence_threshold": ("N", "DeepSpeed's stage 3: weights so small stay whole"),
     "max_live_parameters": ("N", "DeepSpeed's stage 3: how much is gathered at most, in numbers"),
-    "offload_param": ("NAME", f"DeepSpeed's stage 3: weights elsewhere: {', '.join(Host)}"),
+    "offload_param": ("NAME", f"weights elsewhere (FSDP2, DeepSpeed's stage 3): {', '.join(Host)}"),
     "offload_optimizer": (
         "NAME",
         f"DeepSpeed: its optimizer's states elsewhere: {', '.join(Host)}",

@@ -47,7 +47,9 @@ def unit_values(
             parts = list(_adapted(weights, share, tuning, transposed=whole.transposed))
         trained = sum(part.numel for part in parts if part.trained)
         sizes = {
-            "i": sum(part.numel * part.compute for part in parts if part.compute != part.keep),
+            "i": sum(rounded(part.numel * part.compute) for part in parts)
+            if share.away
+            else sum(part.numel * part.compute for part in parts if part.compute != part.keep),
             "o": sum(part.numel * part.compute for part in parts) * share.shards,
             "u": sum(rounded(part.numel * share.shards * part.compute) for part in parts),
             "r": trained * share.shards * share.reduce,

@@ -56,7 +56,9 @@ def held(
     """
     whole = layout_of(model, implementation)
     layout = share_of_layout(trained(whole, tuning), share)
-    if tuning.trains_all:
+    if share.away:
+        rows = []
+    elif tuning.trains_all:
         weight_bytes = 4 if computes_in(precision) == "fp32" else 2
         rows = [("weights", Category.WEIGHTS, bytes_of(layout, weight_bytes), WEIGHTS)]
     else:
@@ -75,9 +77,9 @@ def held(
     if share.buckets:
         rows.append(("buckets", Category.GRADIENTS, total_bytes(layout, weight_bytes), BUCKETS))
     item_bytes = item_bytes_of(precision, tuning)
+    states = {} if share.away else _states(layout, get(optimizer), item_bytes, apart=in_backward)
     rows += [
-        (name, Category.OPTIMIZER, size, STATES.get(name, SCALES))
-        for name, size in _states(layout, get(optimizer), item_bytes, apart=in_backward).items()
+        (name, Category.OPTIMIZER, size, STATES.get(name, SCALES)) for name, size in states.items()
     ]
     if tables := sum(rounded(size) for _, size in buffers_of(model, implementation)):
         rows.append(("tables of the model", Category.ACTIVATIONS, tables, TABLES))

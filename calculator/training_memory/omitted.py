@@ -9,6 +9,7 @@ from .implementations import BY_STAGES, Implementation
 from .layout import Routing
 from .recorded_step import host_bytes, paged_bytes
 from .run import Run
+from .sharding import Way
 from .units import show_bytes
 
 
@@ -35,9 +36,10 @@ def _recorded(run: Run) -> Iterator[str]:
     yield _BESIDE
     yield "What kernels take for themselves, such as cuBLAS workspaces and attention's backward."
     if host := host_bytes(run):
-        yield (
-            f"The optimizer's states, in the CPU's memory: {show_bytes(host)} there for each GPU."
-        )
+        what = "The optimizer's states"
+        if run.sharding.sharding is Way.FSDP2:
+            what = "Shards of the weights, their gradients and the optimizer's states"
+        yield (f"{what}, in the CPU's memory: {show_bytes(host)} there for each GPU.")
     if paged := paged_bytes(run):
         yield (
             f"The optimizer's paged states ({show_bytes(paged)}): the driver moves them between "

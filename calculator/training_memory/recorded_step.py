@@ -136,6 +136,20 @@ def paged_bytes(run: Run) -> int:
 
 def host_bytes(run: Run) -> int:
     """What a GPU's process keeps in the CPU's memory instead."""
+    share = share_of(run)
+    if share.away:
+        from dataclasses import replace
+
+        here = held(
+            run.model,
+            implementation=str(run.implementation),
+            precision=run.recipe.precision,
+            optimizer=optimizer_id(run),
+            share=replace(share, away=False),
+        )
+        # A gradient is as large as its weight.
+        times = {Category.WEIGHTS: 2, Category.OPTIMIZER: 1}
+        return sum(times.get(row.category, 0) * row.bytes for row in here)
     if not by_deepspeed(run):
         return 0
     from .deepspeed import step as zero

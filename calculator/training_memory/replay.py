@@ -112,11 +112,14 @@ class _Player:
         """What is there before the first step: the model, copies of its weights, workspaces."""
         tuning = self.run.tuning
         item_bytes = 4 if computes_in(self.precision) == "fp32" else 2
+        if self.share.away:
+            self._keep(*self._tables(), *WORKSPACES)
+            return
         if not tuning.trains_all:
             item_bytes = ITEM_BYTES[tuning.adapter_dtype]
             self._keep(*(size for _, size, _ in frozen(self.whole, tuning, self.share)))
         self._keep(*(one.numel * item_bytes for one in _weights(self.layout)))
-        self._keep(*(size for _, size in buffers_of(self.run.model, str(self.run.implementation))))
+        self._keep(*self._tables())
         for copied in (
             self.precision in MASTER_COPIES,
             self.precision == "master-fp32-grad",  # the sums of gradients
@@ -130,6 +133,10 @@ class _Player:
             full, rest = divmod(size, each)
             self._keep(*[each] * full, *([rest] if rest else []))
         self._keep(*WORKSPACES)
+
+    def _tables(self) -> Iterator[int]:
+        for _, size in buffers_of(self.run.model, str(self.run.implementation)):
+            yield size
 
     def _recorded(self) -> Work[tuple[Recording, list[int]]]:
         run = self.run
@@ -157,6 +164,8 @@ class _Player:
 
     def _update(self, *, first: bool) -> None:
         """The optimizer's step; the first one makes its states."""
+        if self.share.away:
+            return
         room = _Room(self.allocator)
         weights = list(_weights(self.layout))
         item_bytes = item_bytes_of(self.precision, self.run.tuning)

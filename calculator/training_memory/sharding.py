@@ -73,7 +73,8 @@ class Sharding:
     which takes two buckets; of its stage 3 ``prefetch_bucket_size``,
     ``param_persistence_threshold`` and ``max_live_parameters``, likewise in numbers. With
     ``offload_optimizer`` the 32-bit weights and all that the optimizer keeps are in the CPU's
-    memory, and it steps there; with ``offload_param`` so are the shares of the 16-bit weights.
+    memory, and it steps there; with ``offload_param`` so are the shares of the 16-bit weights, and
+    under FSDP2 all three: shards, their gradients and the optimizer (CPUOffloadPolicy).
     """
 
     sharding: Way = Way.DDP
@@ -129,7 +130,6 @@ _OF_DEEPSPEED = (
     "reduce_bucket_size",
     "overlap_comm",
     "offload_optimizer",
-    "offload_param",
     *OF_STAGE_3,
 )
 #: The fields that one way alone has, and what it is called.
@@ -230,6 +230,8 @@ def refused(
             if getattr(sharding, name) != getattr(usual, name):
                 allowed = f"only {whose} has this; set sharding to {way}"
                 yield InputError(name, getattr(sharding, name), allowed)
+    if sharding.offload_param is Host.CPU and sharding.sharding is not Way.DEEPSPEED:
+        yield from _away(sharding, layout, switches, tuning)
     if sharding.sharding is Way.DEEPSPEED:
         from .deepspeed.allowed import refused as refused_by_deepspeed
 
@@ -265,6 +267,25 @@ def _first_step(layout: Layout, switches: Switches) -> Iterator[InputError]:
     if switches.optimizer in (Optimizer.ADAFACTOR_HF, Optimizer.MUON):
         allowed = f"{switches.optimizer} makes its states as it goes, which is not followed"
         yield InputError("first_step", "true", f"{allowed}; leave it out")
+
+
+def _away(
+    sharding: Sharding, layout: Layout, switches: Switches, tuning: Tuning
+) -> Iterator[InputError]:
+    """Where weights cannot be in the CPU's memory, or are not followed there."""
+    if sharding.sharding is Way.DDP:
+        allowed = "only FSDP2 and DeepSpeed have this; set sharding to fsdp2 or deepspeed"
+    elif layout.data == 1:
+        allowed = "it is of weights that replicas share; set data to 2 or more"
+    elif layout.tensor > 1:
+        allowed = "not with tensor parallelism: what it does there is not followed yet"
+    elif not tuning.trains_all:
+        allowed = "with adapters what is on the CPU is not followed yet; leave it out"
+    elif switches.optimizer_in_backward:
+        allowed = "gradients go to the CPU as they come; set optimizer_in_backward to false"
+    else:
+        return
+    yield InputError("offload_param", str(Host.CPU), allowed)
 
 
 def _of_ddp(layout: Layout, recipe: Recipe, switches: Switches) -> Iterator[InputError]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .held import item_bytes_of
 from .implementations import Implementation
 from .run import Run
-from .sharding import FsdpUnits, Prefetch, ReduceDtype, Way
+from .sharding import FsdpUnits, Host, Prefetch, ReduceDtype, Way
 from .splitting import ALONE, Share, Splitting
 
 
@@ -32,6 +32,7 @@ def splitting_of(run: Run) -> Splitting:
         widens=share.reduce != share.compute,
         replicated=of.replicate > 1,
         waits=_kinds(run),
+        away=share.away,
     )
 
 
@@ -79,4 +80,5 @@ def share_of(run: Run) -> Share:
         keep=keep,
         reduce=reduce,
         policy=policy,
+        away=of.offload_param is Host.CPU,
     )

@@ -33,7 +33,8 @@ class Splitting:
     reduced in another dtype than they are kept, ``widens`` in another than they are made in;
     ``replicated`` whether each shard is on several
     GPUs; ``waits``, over 0, that gradients are reduced after the last micro-batch alone, and that
-    so many micro-batches (2 or 3) are of different kinds. DDP: ``views`` whether gradients live in
+    so many micro-batches (2 or 3) are of different kinds; ``away`` that shards and their gradients
+    are in the CPU's memory. DDP: ``views`` whether gradients live in
     its buckets. ``tensor`` says that several GPUs share each layer, ``sequence`` that they share
     the tokens between its parts as well.
     """
@@ -49,6 +50,7 @@ class Splitting:
     widens: bool = False
     replicated: bool = False
     waits: int = 0
+    away: bool = False
     views: bool = False
 
 
@@ -63,7 +65,7 @@ class Share:
     layer before, and with ``sequence`` of its tokens; ``compute``, ``keep`` and ``reduce`` are the
     bytes of a number that is computed with, kept, and reduced, of what is trained. With ``buckets``
     gradients have buckets in which they are sent; with ``policy`` whatever is gathered comes in 16
-    bits.
+    bits; with ``away`` all that is kept is in the CPU's memory.
     """
 
     shards: int = 1
@@ -74,6 +76,7 @@ class Share:
     reduce: int = 4
     buckets: bool = False
     policy: bool = False
+    away: bool = False
 
 
 WHOLE = Share()

@@ -31,6 +31,8 @@ def step(
     share: Share = WHOLE,
 ) -> Group:
     """Clipping and the optimizer's step as events: scratch memory and 32-bit gradient copies."""
+    if share.away:
+        return Group(label="the optimizer", children=())  # it steps on the CPU
     layout = share_of_layout(trained(layout_of(model, implementation), tuning), share)
     chosen = get(optimizer)
     item_bytes = item_bytes_of(precision, tuning)

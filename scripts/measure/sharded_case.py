@@ -20,6 +20,7 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "reduce_dtype": ("fp32", "bf16"),
     "bucket_views": (False, True),
     "sequence_parallel": (False, True),
+    "offload_params": (False, True),
     "quant_storage": ("bf16", "uint8"),
 }
 
@@ -49,6 +50,8 @@ class ShardedCase:
     bucket_views: bool = False
     #: Whether FSDP2 reduces gradients after every micro-batch, and not after the last alone.
     synced: bool = True
+    #: Whether FSDP2 has shards, gradients and states in the CPU's memory (CPUOffloadPolicy).
+    offload_params: bool = False
     #: The dtype in which bitsandbytes has 4-bit weights: accelerate shards no whole numbers.
     quant_storage: str = "bf16"
     #: Which step is looked at, from 1: DDP's first one still has other buckets.
@@ -85,7 +88,7 @@ class ShardedCase:
                 values["step"] = Case.from_row(row)
             elif field.name in ("data", "replicas", "tensor", "turn"):
                 values[field.name] = int(row[field.name])
-            elif field.name in ("reshard", "bucket_views", "sequence_parallel", "synced"):
+            elif isinstance(field.default, bool):
                 values[field.name] = row[field.name] == "yes"
             else:
                 values[field.name] = row[field.name]

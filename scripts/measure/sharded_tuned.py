@@ -36,6 +36,7 @@ def cases() -> tuple[ShardedCase, ...]:
                 *_tensor(),
                 *_synced(),
                 *_first(),
+                *_away(),
             )
         )
     )
@@ -186,3 +187,19 @@ def _first() -> Iterator[ShardedCase]:
     ):
         step = _case("llama-3.2-1b", optimizer=optimizer, **more)
         yield ShardedCase(step=step, data=8, sharding="ddp", turn=1)
+
+
+def _away() -> Iterator[ShardedCase]:
+    """Shards, gradients and states in the CPU's memory (FSDP2's CPUOffloadPolicy)."""
+    for recompute, precision in product(("none", "full"), ("autocast", "bf16")):
+        step = _case("llama-3.2-1b", recompute=recompute, precision=precision)
+        base = ShardedCase(step=step, data=8, sharding="fsdp2", wrap="ends", offload_params=True)
+        yield base
+        yield base.with_(step=step.with_(micro_batches=3, clip=True), synced=False)
+    yield base.with_(data=64, wrap="layers")
+    step = _case("qwen2.5-0.5b", optimizer="adamw-foreach")
+    yield base.with_(step=step, reshard=False, reduce_dtype="bf16", prefetch="explicit")
+    yield base.with_(step=step, replicas=4)
+    plain = _case("llama-3-8b", implementation="torchtitan", micro_batches=2, clip=True)
+    yield base.with_(step=plain)
+    yield base.with_(step=plain.with_(micro_batches=1, recompute="selective"), wrap="layers")

@@ -57,6 +57,9 @@ def laid_on(built: Any, mesh: Any, case: ShardedCase) -> Any:
 def _fully_shard(model: Any, mesh: Any, case: ShardedCase, *, plain: bool) -> None:
     names = ("replicas", "data") if case.replicas > 1 else ("data",)
     common: dict[str, Any] = {"mesh": mesh[names], "mp_policy": _policy(case)}
+    if case.offload_params:
+        # A fake tensor cannot be pinned, which a GPU's memory has no part in.
+        common["offload_policy"] = fsdp.CPUOffloadPolicy(pin_memory=False)
     if case.step.adapter != "none":
         # accelerate: 4-bit weights in whole numbers are left as they are.
         common["ignored_params"] = {

@@ -141,6 +141,7 @@ SHARDED_TUNED_COLUMNS = (
     *TUNED_COLUMNS[: TUNED_COLUMNS.index("parameters")],
     *SHARDED_COLUMNS[SHARDED_COLUMNS.index("data") : SHARDED_COLUMNS.index("parameters")],
     "quant_storage",
+    "offload_params",
     *TUNED_COLUMNS[TUNED_COLUMNS.index("trained") :],
 )
 """A row for each step of fine-tuning on one of several GPUs."""

@@ -179,8 +179,9 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "micro_batches": 1,
             "recipe": "autocast-adam",
             "recompute": "full",
+            "offload_param": "cpu",
         },
-        {"model", "micro-batch", "sequence", "fsdp_config.fsdp_offload_params"},
+        {"model", "micro-batch", "sequence"},
     ),
     (
         "accelerate-fsdp2.yaml",

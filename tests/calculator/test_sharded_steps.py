@@ -169,6 +169,32 @@ def test_a_whole_model_stays_gathered_where_it_is_not_resharded():
         ({"prefetch": "explicit"}, "prefetch", "only FSDP2 has this"),
         ({"data": 1, "first_step": True}, "first_step", "set data to 2 or more"),
         ({"optimizer": "muon", "first_step": True}, "first_step", "makes its states as it goes"),
+        ({"offload_param": "cpu"}, "offload_param", "only FSDP2 and DeepSpeed have this"),
+        (
+            {"sharding": "fsdp2", "recipe": "fp32-adam", "offload_param": "cpu", "data": 1},
+            "offload_param",
+            "set data to 2 or more",
+        ),
+        (
+            {"zero": 3, "adapter": "lora", "offload_param": "cpu"},
+            "offload_param",
+            "with adapters what is on the CPU",
+        ),
+        (
+            {
+                "zero": 3,
+                "recipe": "fp32-adam",
+                "offload_param": "cpu",
+                "optimizer_in_backward": True,
+            },
+            "offload_param",
+            "gradients go to the CPU as they come",
+        ),
+        (
+            {"zero": 3, "recipe": "fp32-adam", "offload_optimizer": "cpu"},
+            "offload_optimizer",
+            "only DeepSpeed has this",
+        ),
         (
             {"sharding": "fsdp2", "recipe": "fp32-adam", "first_step": True},
             "first_step",

@@ -9,9 +9,17 @@ import pytest
 from traced import OPTIMIZERS, RECIPES, Highest, highest_of, rows_of
 from training_memory import gathering
 from training_memory.categories import Category
+from training_memory.copies import optimizer_copies
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
-from training_memory.recorded_step import held_rows, optimizer_step, sized, trained_parameters
+from training_memory.omitted import omitted
+from training_memory.recorded_step import (
+    held_rows,
+    host_bytes,
+    optimizer_step,
+    sized,
+    trained_parameters,
+)
 from training_memory.run import Run
 from training_memory.shares import share_of, splitting_of
 
@@ -55,6 +63,7 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
         "fsdp_units": row["wrap"],
         "prefetch": row["prefetch"],
         "reduce_dtype": row["reduce_dtype"],
+        "offload_param": "cpu" if row["offload_params"] == "yes" else "none",
         "sync_each_batch": row["synced"] == "yes" and row["implementation"] == "huggingface",
     }
 
@@ -79,9 +88,7 @@ def _found(run: Run) -> int:
     """What the step finds: the first one no states of the optimizer."""
     first = run.sharding.first_step
     return sum(
-        row.bytes
-        for row in held_rows(run)
-        if not (first and row.category is Category.OPTIMIZER)
+        row.bytes for row in held_rows(run) if not (first and row.category is Category.OPTIMIZER)
     )
 
 
@@ -101,7 +108,7 @@ def test_the_rows_are_many_and_of_every_kind():
     assert {row["adapter_rank"] for row in STEPS} == {"8", "16"}
     assert len({row["model"] for row in STEPS}) >= 9
     names = ("adapter_targets", "adapter_dtype", "frozen_dtype", "quant_storage")
-    for name in (*names, "reshard", "wrap", "prefetch", "reduce_dtype", "bucket_views"):
+    for name in (*names, "reshard", "wrap", "prefetch", "reduce_dtype", "bucket_views", "turn"):
         assert len({row[name] for row in STEPS}) == 2, name
 
 
@@ -112,7 +119,11 @@ def test_every_phase_is_as_high_as_in_pytorch(row):
     assert held + 2 * 8 * run.sequence * run.micro_batch == int(row["persistent_bytes"])
     found = highest(run)
     for phase in PHASES:
-        if row[f"{phase}_peak_bytes"]:
+        if phase in ("clip", "step") and row["offload_params"] == "yes":
+            # What the optimizer does is done on the CPU.
+            assert not optimizer_step(run).children
+            assert row[f"{phase}_peak_bytes"] in ("", row["persistent_bytes"])
+        elif row[f"{phase}_peak_bytes"]:
             assert found[phase].bytes == int(row[f"{phase}_peak_bytes"]), phase
 
 
@@ -193,3 +204,18 @@ def test_what_adapters_under_fsdp2_have_not_is_refused_with_the_reason(request_j
     (error,) = caught.value.errors
     assert error.field == field
     assert reason in error.message
+
+
+def test_what_fsdp2_leaves_on_the_cpu_is_told():
+    run = {"implementation": "torchtitan", "recipe": "autocast-adam", "data": 8}
+    here, away = (Run.from_json({**run, "offload_param": place}) for place in ("none", "cpu"))
+    # Four bytes of weights and of gradients, eight of the two moments.
+    shares = 16 * here.model.parameters.total // 8
+    assert shares <= host_bytes(away) < 1.001 * shares
+    assert host_bytes(here) == 0
+    (told,) = (text for text in omitted(away) if "CPU" in text)
+    assert told.startswith("Shards of the weights, their gradients")
+    held = 4 * here.model.parameters.total // 8
+    assert optimizer_copies(away) == (held, 2 * held)
+    three = Run.from_json({**run, "offload_param": "cpu", "micro_batches": 3})
+    assert optimizer_copies(three) == (3 * held, 6 * held)

@@ -81,8 +81,9 @@ class FullySharded(Units):
     ) -> None:
         """``outer`` gives the weights of a unit around the layers, of which there are ``has``.
 
-        With ``drops`` each weight is updated as its gradient is reduced, which goes then
-        (_fsdp_collectives.py, foreach_reduce: _post_accumulate_grad_hooks).
+        With ``drops`` each weight is updated as its gradient is reduced, or the gradient is copied
+        to the CPU, and goes then (_fsdp_collectives.py, foreach_reduce:
+        _post_accumulate_grad_hooks, offload_to_cpu).
         """
         self.drops = drops
         self.tape = tape
@@ -183,8 +184,10 @@ class FullySharded(Units):
         if one.pending is not None or one.gathered is not None:
             return
         shard = None
-        if self.splitting.casts:
-            shard = self._take(one, "i", "shard, cast", GATHER)
+        if self.splitting.casts or self.splitting.away:
+            # From the CPU each weight comes by itself, as it is kept, and is cast before the next
+            # (_fsdp_param.py, all_gather_inputs): what that takes the gathered shards take after.
+            shard = self._take(one, "i", SHARD[self.splitting.away], GATHER)
         one.pending = self._take(one, "o", "gathered shards", GATHER)
         del shard
 
@@ -323,6 +326,7 @@ _NAMES = {
     "layer": "layer",
     "tail": "head",
 }
+SHARD = ("shard, cast", "shard, brought back")
 GATHER = "Each GPU holds a shard of the weights; all of them are brought together to compute."
 WHOLE = "The unit's operations read whole weights."
 REDUCE = "Gradients are summed over the GPUs, and each keeps the sum for its own shard."

@@ -42,7 +42,7 @@ def units_of(tape: Tape, model: CausalLM) -> Units:
         [_of_layer(weights) for weights in model.layers],
         has=has,
         tied=tied,
-        drops=structure.drops_gradients,
+        drops=structure.drops_gradients or split.away,
     )
 
 

@@ -6,7 +6,8 @@ from ..errors import InputError
 from ..units import parse_count
 from .table import Row, Taken, is_on, lost, taken, word_of, words
 
-_OFFLOADED = "weights, gradients and states moved to the host were counted as staying on the GPU"
+OFFLOADED = "weights, gradients and states moved to the host were counted as staying on the GPU"
+_ON_THE_HOST: dict[str, object] = {"offload_param": "cpu"}
 #: FSDP's sharding strategies by name and number (torch.distributed.fsdp.ShardingStrategy).
 _FULL: dict[str, object] = {"zero": 3}
 _GRADIENTS: dict[str, object] = {"zero": 3, "reshard_after_forward": False}
@@ -36,22 +37,21 @@ def _strategy(name: str, value: object) -> Taken:
     return Taken(settings={**_SHARDED, **_STRATEGIES[word]})
 
 
-@taken("fsdp", ("zero", "shards", "hybrid", "reshard_after_forward"))
+@taken("fsdp", ("zero", "shards", "hybrid", "reshard_after_forward", "offload_param"))
 def _words(name: str, value: object) -> Taken:
     """``full_shard auto_wrap``, a list of such words, or, since transformers 5, on or off."""
     if isinstance(value, bool):
         return Taken(settings={**_FULL, **_SHARDED} if value else {})
     words = value if isinstance(value, list) else str(value).replace(",", " ").split()
     settings: dict[str, object] = {}
-    offloads = False
     for word in map(word_of, words):
         if word in _STRATEGIES:
             settings |= {**_SHARDED, **_STRATEGIES[word]}
         elif word == "offload":
-            offloads = True
+            settings |= _ON_THE_HOST
         elif word not in ("auto_wrap", ""):
             raise InputError.unknown_name(name, word, (*_STRATEGIES, "offload", "auto_wrap"))
-    return Taken(settings=settings, lost=_OFFLOADED if offloads else "")
+    return Taken(settings=settings)
 
 
 @taken(
@@ -73,6 +73,16 @@ def _reshards(name: str, value: object) -> Taken:
 )
 def _recomputes(name: str, value: object) -> Taken:
     return Taken(settings={"recompute": "full"} if is_on(name, value) else {})
+
+
+def on_the_host(key: str, *spellings: str) -> Row:
+    """Whether shards, gradients and the optimizer are in the CPU's memory."""
+
+    @taken(key, ("offload_param",), *spellings)
+    def row(name: str, value: object) -> Taken:
+        return Taken(settings=_ON_THE_HOST if is_on(name, value) else {})
+
+    return row
 
 
 def shards(key: str, *spellings: str) -> Row:
@@ -130,7 +140,7 @@ ROWS: tuple[Row, ...] = (
     )(_strategy),
     _reshards,
     _recomputes,
-    lost(_inner("offload_params")[0], _OFFLOADED, _inner("offload_params")[1]),
+    on_the_host(*_inner("offload_params")),
     _wraps,
     _wrapped,
     lost(_inner("min_num_params")[0], _UNITS, _inner("min_num_params")[1], off=(None, 0, "0")),

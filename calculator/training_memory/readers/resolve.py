@@ -12,8 +12,9 @@ from ..implementations import Implementation
 from ..model import SHAPE_FIELDS, Model
 from ..records import dataclass
 from ..run import DEFAULTS
-from ..sharding import OF_STAGE_3
+from ..sharding import OF_STAGE_3, Way, own_way
 from .findings import findings
+from .fsdp import OFFLOADED
 from .names import model_id
 from .report import Finding, Report, Standing
 from .settings import SETTINGS, field_of
@@ -99,6 +100,7 @@ class _Resolver:
                 )
                 self._say(Standing.ASKED, "sequence", "not said", "sequence", said)
             self._compiled()
+            self._away()
             for name in self.dropped:
                 self.fields.pop(name, None)
             if self.fields.get("tensor", 1) == 1:
@@ -193,7 +195,9 @@ class _Resolver:
         by_deepspeed = data > 1 and self.settings.get("sharding") == "deepspeed"
         every = (1, 2, 3)
         stages = {"reduce_bucket_size": every, "offload_optimizer": every, "overlap_comm": (1, 2)}
-        for name in (*stages, *OF_STAGE_3, "offload_param"):
+        if self.settings.get("sharding") == "deepspeed":
+            stages["offload_param"] = (3,)
+        for name in (*stages, *OF_STAGE_3):
             wanted = self.settings.get("zero") in stages.get(name, (3,))
             if data == 1 and wanted and self.settings.get("sharding") == "deepspeed":
                 self.dropped[name] = ALONE  # it has these on one GPU as well
@@ -307,6 +311,22 @@ class _Resolver:
         if not plain or fields.get("offload", "none") != "none":
             fields.pop("compile")
             self.dropped["compile"] = COMPILED
+
+    def _away(self) -> None:
+        """What FSDP2 leaves in the CPU's memory, where that is followed."""
+        fields = self.fields
+        here = fields.get("offload_param", "none") == "none"
+        if here or "sharding" in fields or "offload_param" in self.dropped:
+            return
+        way = own_way(Implementation(fields["implementation"]), _whole(fields.get("zero", 0)))
+        if (
+            way is not Way.FSDP2
+            or fields["data"] == 1
+            or fields.get("tensor", 1) != 1
+            or "adapter" in fields
+            or fields.get("optimizer_in_backward")
+        ):
+            self.dropped["offload_param"] = OFFLOADED
 
     def _adapters(self) -> None:
         """Adapters beside frozen weights: of which kind, and what either is kept in."""

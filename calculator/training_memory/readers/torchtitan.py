@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ..errors import InputError
 from ..units import parse_count
-from .fsdp import shards
+from .fsdp import on_the_host, shards
 from .names import model_id
 from .optimizers import CLASSES, OTHER
 from .python_file import LINES
@@ -227,11 +227,7 @@ FORMAT = Format(
         clips("training.max_norm", usual=1.0),
         dtype_row("training.mixed_precision_param", "compute_dtype", usual="bfloat16"),
         dtype_row("training.dtype", "weights_dtype"),
-        lost(
-            "training.enable_cpu_offload",
-            "what is moved to the host was counted as staying",
-            "experimental.enable_cpu_offload",
-        ),
+        on_the_host("training.enable_cpu_offload", "experimental.enable_cpu_offload"),
         _compiled,
         lost(
             "parallelism.enable_async_tensor_parallel",

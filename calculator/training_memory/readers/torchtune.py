@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ..errors import InputError
 from .adapters import dropout, of_names, rank
-from .fsdp import shards
+from .fsdp import on_the_host, shards
 from .names import model_id
 from .optimizers import CLASSES, OTHER
 from .table import Format, Taken, count, is_on, lost, taken, word_of, words
@@ -125,7 +125,7 @@ FORMAT = Format(
         _clips,
         _compiled,
         lost("enable_fp8_training", "8-bit operations are not modelled"),
-        lost("fsdp_cpu_offload", "what is moved to the host was counted as staying on the GPU"),
+        on_the_host("fsdp_cpu_offload"),
         lost(
             "fsdp_reshard_after_forward",
             "weights that stay whole after forward are not modelled",

@@ -548,7 +548,7 @@ _GENERAL: tuple[Field, ...] = (
     _flag(
         "first_step",
         "The first step",
-        Place.SPLIT,
+        Place.FSDP,
         "DDP's first step: gradients have one flat bucket, and the optimizer makes its states only "
         "after the backward pass.",
     ),
@@ -574,9 +574,10 @@ _GENERAL: tuple[Field, ...] = (
     ),
     _choice(
         "offload_param",
-        "DeepSpeed's weights",
-        Place.DEEPSPEED,
-        "ZeRO-3's offload_param: each GPU's share of the weights on it, or in the CPU's memory.",
+        "Shares of the weights",
+        Place.SPLIT,
+        "Each GPU's share of the weights on it, or in the CPU's memory: ZeRO-3's offload_param; "
+        "FSDP2's CPUOffloadPolicy, which has gradients and the optimizer there as well.",
         _of(Host, {Host.NONE: "On the GPU", Host.CPU: "On the CPU"}),
     ),
     _number(

@@ -322,7 +322,8 @@ def test_reading_lists_every_key_and_how_to_go_on(run, tmp_path):
     path = FILES / "axolotl-qlora.yml"
     said = run("read", str(path), "--data", "4").out
     assert "axolotl configuration" in said
-    assert "sample_packing: true - packed sequences cut attention short" in " ".join(said.split())
+    packed = "packed samples are to fused attention one full sequence, which was counted"
+    assert f"sample_packing: true - {packed}" in " ".join(said.split())
     assert f"training-memory estimate --config {path} --data 4" in " ".join(said.split())
     plain = run("read", str(path), "--json").json
     assert plain["run"]["micro_batches"] == 4

@@ -424,7 +424,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "clip": True,
         },
         # Liger's kernel for rotary positions is asked for as well.
-        {"GPUs", "sample_packing", "liger_rope"},
+        {"GPUs", "liger_rope"},
     ),
     (
         "axolotl-qlora.yml",
@@ -447,7 +447,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "frozen_dtype": "bf16",
             "clip": True,
         },
-        {"GPUs", "sample_packing"},
+        {"GPUs"},
     ),
     (
         "axolotl-fsdp.yml",

@@ -19,6 +19,7 @@ from .training_arguments import (
     clips,
     deepspeed_file,
     offloads,
+    packed,
 )
 
 
@@ -263,11 +264,7 @@ FORMAT = Format(
             "reentrant checkpointing also keeps the random state; the other kind was counted",
             off=(None, {"use_reentrant": False}),
         ),
-        lost(
-            "sample_packing",
-            "packed sequences cut attention short; whole sequences were counted",
-            "eval_sample_packing",
-        ),
+        packed("sample_packing"),
     ),
     beside=(
         *BESIDE,

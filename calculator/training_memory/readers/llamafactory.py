@@ -129,7 +129,9 @@ FORMAT = Format(
         ),
         lost("module_dropout", "OFT is not modelled; LoRA was counted", off=(None, 0, 0.0)),
         packed("packing"),
-        lost("neat_packing", "packed sequences cut attention short; whole sequences were counted"),
+        lost(
+            "neat_packing", "unless flash_attn is fa2, a mask of sequence × sequence is not counted"
+        ),
         count("nproc_per_node", "gpus_per_node"),
         count("nnodes", "nodes"),
     ),

@@ -213,12 +213,16 @@ BESIDE: tuple[str, ...] = (
 
 
 def packed(key: str) -> Row:
-    """Samples put together until a sequence is full, which is what is counted anyway."""
+    """Samples put together until a sequence is full, which is what is counted anyway.
+
+    Where each attends to itself alone, a fused kernel is told where they begin and keeps the same
+    bytes (flash_attn_varlen_func; transformers' modeling_flash_attention_utils.py).
+    """
 
     @taken(key, ())
     def row(name: str, value: object) -> Taken:
         on = is_on(name, value)
-        full = "sequences are full, as they were counted"
+        full = "packed samples are to fused attention one full sequence, which was counted"
         return Taken(settings={}, said=full if on else "shorter samples need less than was counted")
 
     return row

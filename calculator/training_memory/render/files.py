@@ -75,8 +75,10 @@ def _here(said: str) -> str:
 
 
 def _names(found: Sequence[Finding]) -> str:
-    names = dict.fromkeys(finding.key for finding in found)
-    return f"<p>{', '.join(f'<code>{escape(name)}</code>' for name in names)}</p>"
+    names = dict.fromkeys(finding.key for finding in found if not finding.said)
+    plain = ", ".join(f"<code>{escape(name)}</code>" for name in names)
+    told = "".join(f"<p>{_key(one)}{_said(one)}</p>" for one in found if one.said)
+    return (f"<p>{plain}</p>" if plain else "") + told
 
 
 def _table(standing: Standing, found: Sequence[Finding]) -> str:

@@ -63,11 +63,16 @@ def _listed(
     standing: Standing, found: Sequence[Finding], terminal: Terminal
 ) -> Iterator[str] | list[str]:
     if standing is Standing.BESIDE:
-        names = ", ".join(dict.fromkeys(finding.key for finding in found))
-        return terminal.prose(names, first=_MARGIN)
+        names = ", ".join(dict.fromkeys(one.key for one in found if not one.said))
+        plain = terminal.prose(names, first=_MARGIN) if names else []
+        return [*plain, *_sentences([one for one in found if one.said], terminal)]
     if standing in (Standing.UNDERSTOOD, Standing.ASSUMED):
         rows = [[finding.key, finding.value, finding.field, finding.said] for finding in found]
         return [_MARGIN + line for line in fitting(rows, "<<<<", terminal.width - 2, spare=(3,))]
+    return _sentences(found, terminal)
+
+
+def _sentences(found: Sequence[Finding], terminal: Terminal) -> list[str]:
     return [
         line
         for finding in found

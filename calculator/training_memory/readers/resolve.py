@@ -318,7 +318,7 @@ class _Resolver:
         here = fields.get("offload_param", "none") == "none"
         if here or "sharding" in fields or "offload_param" in self.dropped:
             return
-        way = own_way(Implementation(fields["implementation"]), _whole(fields.get("zero", 0)))
+        way = own_way(Implementation(str(fields["implementation"])), _whole(fields.get("zero", 0)))
         if (
             way is not Way.FSDP2
             or fields["data"] == 1

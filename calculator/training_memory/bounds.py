@@ -41,7 +41,9 @@ def held_bytes(run: Run) -> tuple[int, ...]:
             sum(row.bytes for row in by_stage(run, rank) if row.category in _STAYS)
             for rank in ranks(run)
         )
-    return (sum(row.bytes for row in held_rows(run)),)
+    # The first step's states are made as it ends.
+    late = (Category.OPTIMIZER,) if run.sharding.first_step else ()
+    return (sum(row.bytes for row in held_rows(run) if row.category not in late),)
 
 
 _STAYS = (Category.WEIGHTS, Category.MASTER, Category.OPTIMIZER, Category.GRADIENTS)

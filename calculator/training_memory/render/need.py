@@ -30,7 +30,7 @@ def made_of(need: Need, *, binary: bool) -> str:
     low, high = (show_bytes(size, binary=binary) for size in CONTEXT)
     beyond = show_bytes(need.reserved_bytes - need.allocated_bytes, binary=binary)
     how = (
-        "found by playing two steps through it"
+        "found by playing its first steps through it"
         if need.played
         else "the largest share published beside an allocated figure"
     )

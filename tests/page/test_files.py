@@ -103,7 +103,9 @@ def test_a_file_can_be_dropped(page: Page) -> None:
     expect(page.locator("[data-reading]")).to_contain_text(
         "dropped.yml axolotl configuration", timeout=SETTLED_MS
     )
-    expect(page.locator("[data-reading]")).to_contain_text("packed sequences cut attention short")
+    expect(page.locator("[data-reading]")).to_contain_text(
+        "packed samples are to fused attention one full sequence"
+    )
 
 
 def test_text_is_pasted_and_read_by_keyboard_alone(page: Page) -> None:

@@ -16,7 +16,7 @@ from places import DOCS
 from table import Cell, Column, Table
 from training_memory import catalog
 from training_memory.kept import KeptRow, kept_rows
-from training_memory.recording import record
+from training_memory.recording import Recording, record
 from training_memory.structure import structure_of, values_of
 from training_memory.units import show_bytes
 
@@ -67,6 +67,11 @@ def _layers(cases: list[list[dict[str, str]]]) -> Iterator[Layer]:
 
 
 def _kept(row: Mapping[str, str], compiled: str) -> tuple[KeptRow, ...]:
+    return kept_rows(*recorded(row, compiled))
+
+
+def recorded(row: Mapping[str, str], compiled: str) -> tuple[Recording, Mapping[str, int]]:
+    """A traced case as the calculator records it with so much compiled, and its numbers."""
     shape = dict(pair.split("=") for pair in row["shape"].split())
     model = catalog.with_shape(catalog.get("llama-3-8b"), shape)
     sequence, micro_batch = int(row["sequence"]), int(row["micro_batch"])
@@ -76,12 +81,12 @@ def _kept(row: Mapping[str, str], compiled: str) -> tuple[KeptRow, ...]:
         micro_batch=micro_batch,
         implementation="torchtitan",
         precision=row["precision"],
-        recompute=row["recompute"],
-        norm=row["norm"],
+        recompute=row["recompute"] or "none",
+        norm=row["norm"] or None,
         compiled=compiled,
     )
     values = values_of(model, sequence=sequence, micro_batch=micro_batch)
-    return kept_rows(record(structure, _LAYERS), values)
+    return record(structure, _LAYERS), values
 
 
 def summary() -> Table:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .estimate import Estimate
     from .flags import Parser
     from .plans import Progress
+    from .readers.report import Report
     from .run import Run
 
 _HELP = """\
@@ -91,6 +92,15 @@ def _main(arguments: list[str]) -> int:
         return refuse(f"training-memory {command}", errors)
 
 
+def _doubts(report: Report | None) -> str:
+    """What files left open, to stand under an answer."""
+    if report is None:
+        return ""
+    from .render.reading import doubts
+
+    return doubts(report, terminal())
+
+
 def _unknown(command: str) -> InputError:
     names = list(_COMMANDS)
     if command.startswith("-"):
@@ -138,11 +148,7 @@ def _run(command: str, arguments: list[str]) -> int:
         reading = {"reading": request.report.to_json()} if request.report else {}
         return write(as_json({**plain, **reading}))
     said = shown(answer, terminal(), binary=request.binary)
-    if request.report:
-        from .render.reading import doubts
-
-        said += doubts(request.report, terminal())
-    return write(said)
+    return write(said + _doubts(request.report))
 
 
 def _export(given: dict[str, object], errors: list[InputError]) -> int:
@@ -220,11 +226,7 @@ def _fit(command: str, arguments: list[str]) -> int:
         reading = {"reading": asked.report.to_json()} if asked.report else {}
         return write(as_json({**found.to_json(), **reading}))
     said = fit_text(found, terminal(), binary=asked.binary, every_line=asked.every_line)
-    if asked.report:
-        from .render.reading import doubts
-
-        said += doubts(asked.report, terminal())
-    return write(said)
+    return write(said + _doubts(asked.report))
 
 
 def _tell(progress: Progress) -> None:
@@ -269,11 +271,7 @@ def _curve(command: str, arguments: list[str]) -> int:
     if asked.format == "svg":
         return write(curve_text.curve_svg(found, asked.run, binary=asked.binary))
     said = curve_text.curve_text(found, asked.run, terminal(), binary=asked.binary)
-    if asked.report:
-        from .render.reading import doubts
-
-        said += doubts(asked.report, terminal())
-    return write(said)
+    return write(said + _doubts(asked.report))
 
 
 def _diff(command: str, arguments: list[str]) -> int:

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 from . import blocks, fake_cuda, matrix, sharded_matrix, sharded_tuned, tables, tuned
 from .case import Case
 from .sharded_case import ShardedCase
+from .versions import write_versions
 
 PACKAGES = ("torch", "transformers", "bitsandbytes", "peft")
 #: What can be changed without changing what is measured, for all and for each kind.
@@ -248,18 +248,6 @@ def _shown(todo: Iterable[Any]) -> Iterable[Any]:
     print()
 
 
-def write_versions(kinds: Iterable[str]) -> None:
-    """Write with what, and when, each kind was traced."""
-    path = tables.FOLDER / "versions.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    python = ".".join(map(str, sys.version_info[:3]))
-    versions = {package: importlib.metadata.version(package) for package in PACKAGES}
-    today = datetime.now(UTC).date().isoformat()
-    for kind in kinds:
-        known[kind] = {"date": today, "python": python, **versions}
-    path.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
 KINDS: dict[str, Callable[[Cache], None]] = {
     "blocks": record_blocks,
     "steps": record_steps,
@@ -289,7 +277,7 @@ def main(arguments: list[str] | None = None) -> int:
     for kind in given.kinds or KINDS:
         print(f"{kind}:")
         KINDS[kind](cache)
-    write_versions(given.kinds or KINDS)
+    write_versions(given.kinds or KINDS, PACKAGES)
     return 0
 
 

@@ -6,13 +6,11 @@ Needs ``megatron-core`` beside what the rest of the package needs, and
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import sys
-from datetime import UTC, datetime
 
 from . import tables
 from .megatron_case import MegatronCase, cases
+from .versions import write_versions
 
 PACKAGES = ("torch", "megatron-core")
 
@@ -46,14 +44,7 @@ def main() -> int:
         print(f"\r{number} of {len(every)}", end="", flush=True)
     print()
     tables.write(tables.MEGATRON, rows)
-    path = tables.FOLDER / "versions.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    known["megatron"] = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "python": ".".join(map(str, sys.version_info[:3])),
-        **{package: importlib.metadata.version(package) for package in PACKAGES},
-    }
-    path.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_versions(["megatron"], PACKAGES)
     return 0
 
 

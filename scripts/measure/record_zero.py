@@ -7,14 +7,12 @@ the table has already are kept; ``--fresh`` traces all of them again.
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime
 from multiprocessing import get_context
 
 from . import tables
+from .versions import write_versions
 from .zero_case import ZeroCase
 from .zero_matrix import cases
 
@@ -56,14 +54,7 @@ def main() -> int:
         tables.write(tables.ZERO, done)
         print(f"\r{number} of {len(every)}", end="", flush=True)
     print()
-    path = tables.FOLDER / "versions.json"
-    versions = json.loads(path.read_text(encoding="utf-8"))
-    versions["zero"] = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "python": ".".join(map(str, sys.version_info[:3])),
-        **{package: importlib.metadata.version(package) for package in PACKAGES},
-    }
-    path.write_text(json.dumps(versions, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_versions(["zero"], PACKAGES)
     return 0
 
 

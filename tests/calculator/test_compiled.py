@@ -8,16 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiled_tables import recorded
 from traced import rows_of
-from training_memory import catalog
 from training_memory.derivation import derive
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
 from training_memory.kept import kept_rows
 from training_memory.recorded_step import held_rows
-from training_memory.recording import record
 from training_memory.run import Run
-from training_memory.structure import structure_of, values_of
 from training_memory.walk import by_category, walk_expanded
 
 CASES: dict[str, list[dict[str, str]]] = defaultdict(list)
@@ -29,20 +27,7 @@ LOSSES = [rows for rows in CASES.values() if rows[0]["what"] == "loss"]
 
 def of_case(row):
     """A traced case's recording and numbers."""
-    shape = dict(pair.split("=") for pair in row["shape"].split())
-    model = catalog.with_shape(catalog.get("llama-3-8b"), shape)
-    sequence, micro_batch = int(row["sequence"]), int(row["micro_batch"])
-    structure = structure_of(
-        model,
-        sequence=sequence,
-        micro_batch=micro_batch,
-        implementation="torchtitan",
-        precision=row["precision"],
-        recompute=row["recompute"] or "none",
-        norm=row["norm"] or None,
-        compiled="layers-and-loss" if row["what"] == "loss" else "layers",
-    )
-    return record(structure, 3), values_of(model, sequence=sequence, micro_batch=micro_batch)
+    return recorded(row, "layers-and-loss" if row["what"] == "loss" else "layers")
 
 
 def test_there_are_cases_to_be_held_against():

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from traced import OPTIMIZERS, RECIPES, rows_of
+from traced import asked as traced_run
+from traced import rows_of
 from training_memory.categories import Category
 from training_memory.deepspeed import flat, step
 from training_memory.errors import InputErrors
@@ -23,23 +24,12 @@ NUMBERS = ("reduce_bucket_size", "prefetch_bucket_size", "param_persistence_thre
 
 def asked(row: dict[str, str]) -> dict[str, Any]:
     """The run that a row traced."""
-    optimizer, kernel = OPTIMIZERS[row["optimizer"]]
     told: dict[str, Any] = {name: row[name] for name in NUMBERS if row[name]}
     if row["overlap_comm"]:
         told["overlap_comm"] = row["overlap_comm"] == "True"
     told |= {name: row[name] for name in ("offload_optimizer", "offload_param")}
     return {
-        "model": row["model"],
-        "shape": dict(pair.split("=") for pair in row["shape"].split()),
-        "sequence": row["sequence"],
-        "micro_batch": row["micro_batch"],
-        "micro_batches": row["micro_batches"],
-        "recipe": RECIPES[row["precision"]],
-        "recompute": row["recompute"],
-        "implementation": row["implementation"],
-        "optimizer": optimizer,
-        "optimizer_kernel": kernel,
-        "clip": row["clip"] == "yes",
+        **traced_run(row),
         "data": row["data"],
         "zero": row["stage"],
         "sharding": "deepspeed",

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from traced import OPTIMIZERS, RECIPES, Highest, highest_of, rows_of
+from traced import Highest, highest_of, rows_of
+from traced import asked as traced_run
 from training_memory.categories import Category
 from training_memory.estimate import estimate
 from training_memory.recorded_step import held_rows, optimizer_step, sized
@@ -24,20 +25,8 @@ STEADY = [row for row in ROWS if row["turn"] != "1"]
 
 def asked(row: dict[str, str]) -> dict[str, Any]:
     """The run that a row traced."""
-    kernel = OPTIMIZERS[row["optimizer"]]
     request = {
-        "model": row["model"],
-        "shape": dict(pair.split("=") for pair in row["shape"].split()),
-        "sequence": row["sequence"],
-        "micro_batch": row["micro_batch"],
-        "micro_batches": row["micro_batches"],
-        "recipe": RECIPES[row["precision"]],
-        "recompute": row["recompute"],
-        "implementation": row["implementation"],
-        "attention": row["attention"],
-        "optimizer": kernel[0],
-        "optimizer_kernel": kernel[1],
-        "clip": row["clip"] == "yes",
+        **traced_run(row),
         "data": int(row["data"]) * int(row["replicas"]),
         "tensor": row["tensor"],
         "sequence_parallel": row["sequence_parallel"] == "yes",

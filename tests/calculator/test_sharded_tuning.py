@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from traced import OPTIMIZERS, RECIPES, Highest, highest_of, rows_of
+from traced import Highest, highest_of, rows_of
+from traced import asked as traced_run
 from training_memory import gathering
 from training_memory.categories import Category
 from training_memory.copies import optimizer_copies
@@ -25,10 +26,6 @@ from training_memory.shares import share_of, splitting_of
 
 STEPS = rows_of("sharded-tuning.csv")
 PHASES = ("forward", "backward", "clip", "step")
-SAME = (
-    *("model", "sequence", "micro_batch", "micro_batches", "recompute", "implementation"),
-    *("attention", "clip", "offload", "loss", "tensor", "sequence_parallel"),
-)
 ADAPTERS = (
     *("adapter", "adapter_rank", "adapter_targets", "adapter_dtype", "adapter_dropout"),
     "frozen_dtype",
@@ -37,14 +34,10 @@ ADAPTERS = (
 
 def asked(row: dict[str, str]) -> dict[str, Any]:
     """The run that a row traced."""
-    kernel = OPTIMIZERS[row["optimizer"]]
     request = {
-        **{name: row[name] for name in SAME},
+        **traced_run(row),
+        **{name: row[name] for name in ("offload", "tensor", "sequence_parallel")},
         "optimizer_in_backward": row["in_backward"],
-        "shape": dict(pair.split("=") for pair in row["shape"].split()),
-        "recipe": RECIPES[row["precision"]],
-        "optimizer": kernel[0],
-        "optimizer_kernel": kernel[1],
     }
     if row["adapter"] != "none":
         request |= {name: row[name] for name in ADAPTERS}

@@ -114,23 +114,24 @@ def test_what_takes_longer_comes_in_many_slices(page: Page) -> None:
     assert turns[-max(turns) - 1 :] == list(range(max(turns) + 1))
 
 
-def test_a_change_is_answered_before_a_plan_that_is_looked_for(page: Page) -> None:
+def look_for_a_plan(page: Page) -> None:
+    """Ask for a plan that takes a while, and wait until it is looked for."""
     page.get_by_text("Find the cheapest plan that fits").click()
     page.get_by_label("GPUs", exact=True).fill("512")
     page.get_by_label("Sequences a step").fill("1024")
     page.get_by_role("button", name="Find a plan").click()
     wait_for_slices(page, PLAN)
+
+
+def test_a_change_is_answered_before_a_plan_that_is_looked_for(page: Page) -> None:
+    look_for_a_plan(page)
     type_a_change(page)
     answered_first(page, PLAN)
     expect(page.locator("[data-plan-said]")).to_contain_text("The run has changed")
 
 
 def test_a_stopped_search_asks_no_more(page: Page) -> None:
-    page.get_by_text("Find the cheapest plan that fits").click()
-    page.get_by_label("GPUs", exact=True).fill("512")
-    page.get_by_label("Sequences a step").fill("1024")
-    page.get_by_role("button", name="Find a plan").click()
-    wait_for_slices(page, PLAN)
+    look_for_a_plan(page)
     page.get_by_role("button", name="Stop").click()
     asked = len(asks(page, PLAN))
     page.wait_for_timeout(300)

@@ -9,32 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from .events import Counter, Event, Group, Node, Repeat
+from .events import Counter, Event, Node, Repeat
 from .recorded import RecordedStrip, Sized
 from .recording import Section
 from .running import Running
+from .walk import Shared
 
 #: Asked at each note with what it is, the weight's name and the layer, from 0: the events that come
 #: before the next move, and those after it.
 Hear = Callable[[str, str, int], tuple[list[Event], list[Event]]]
 #: How many of a section's moves come before some events.
 Cut = tuple[int, tuple[Event, ...]]
-
-
-def woven(made: Sized, phase: str, turn: int, hear: Hear) -> list[Node]:
-    """One phase of a micro-batch with what is heard at its notes."""
-    nodes: list[Node] = []
-    loom = _Loom(made)
-    for section in made.recording.sections:
-        if (section.micro_batch, section.phase) != (turn, phase):
-            continue
-        if section.part[0] == "layer":
-            nodes += loom.layers(section, hear)
-        elif section.notes:
-            nodes += loom.pieces(section, _cuts(section, 0, hear))
-        else:
-            nodes += made.nodes(section)
-    return nodes
 
 
 def heard(made: Sized, phase: str, turn: int) -> Iterator[tuple[str, tuple[str, int]]]:
@@ -58,12 +43,27 @@ def _cuts(section: Section, layer: int, hear: Hear) -> tuple[Cut, ...]:
     return tuple((at, tuple(events)) for at, events in found.items())
 
 
-class _Loom:
-    """Cuts a recording's sections where something comes between."""
+class Loom:
+    """Cuts a recording's sections where something comes between, what is the same only once."""
 
     def __init__(self, made: Sized) -> None:
         self.made = made
         self._cut: dict[tuple[int, int, int], RecordedStrip] = {}
+        self._layers: dict[tuple[int, tuple[Cut, ...]], Node] = {}
+
+    def woven(self, phase: str, turn: int, hear: Hear) -> list[Node]:
+        """One phase of a micro-batch with what is heard at its notes."""
+        nodes: list[Node] = []
+        for section in self.made.recording.sections:
+            if (section.micro_batch, section.phase) != (turn, phase):
+                continue
+            if section.part[0] == "layer":
+                nodes += self.layers(section, hear)
+            elif section.notes:
+                nodes += self.pieces(section, _cuts(section, 0, hear))
+            else:
+                nodes += self.made.nodes(section)
+        return nodes
 
     def layers(self, section: Section, hear: Hear) -> Iterator[Node]:
         """Each of the layers that a section stands for."""
@@ -84,9 +84,13 @@ class _Loom:
     def _repeat(
         self, section: Section, cuts: tuple[Cut, ...], count: int, first: int, step: int
     ) -> Repeat:
-        pieces = self.pieces(section, cuts)
-        label = self.made.strip(section).label
-        child = pieces[0] if len(pieces) == 1 else Group(label=label, children=tuple(pieces))
+        key = (id(section), cuts)
+        child = self._layers.get(key)
+        if child is None:
+            pieces = self.pieces(section, cuts)
+            label = self.made.strip(section).label
+            child = pieces[0] if len(pieces) == 1 else Shared(label, tuple(pieces))
+            self._layers[key] = child
         return Repeat(count=count, child=child, counters=(Counter("layer", first, step),))
 
     def pieces(self, section: Section, cuts: tuple[Cut, ...]) -> list[Node]:

@@ -13,6 +13,7 @@ import argparse
 import json
 import statistics
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,21 @@ CHANGES = 200
 WARM_MS = 8_000
 GOAL_PYTHON_MS, GOAL_ALL_MS = 16, 50
 
-#: Whose layers the runs have: the textbook's by formula, the libraries' from recordings.
-IMPLEMENTATIONS = ("paper", "huggingface", "torchtitan")
+_EIGHT_GPUS = {"data": 8, "zero": 3}
+_SPLIT = {"tensor": 2, "pipeline": 2, "data": 2, "micro_batches": 8}
+#: The ways of running: the textbook's by formula, the libraries' from recordings, on one GPU and
+#: on eight.
+WAYS: Mapping[str, Mapping[str, str | int]] = {
+    "paper": {"implementation": "paper"},
+    "huggingface": {"implementation": "huggingface"},
+    "torchtitan": {"implementation": "torchtitan"},
+    "fsdp2": {"implementation": "huggingface", "sharding": "fsdp2", **_EIGHT_GPUS},
+    "deepspeed": {"implementation": "huggingface", "sharding": "deepspeed", **_EIGHT_GPUS},
+    "megatron": {"implementation": "megatron", **_SPLIT},
+    "nanotron": {"implementation": "nanotron", **_SPLIT},
+}
 
-CHANGE_ALL = """async ([changes, implementation]) => {
+CHANGE_ALL = """async ([changes, way]) => {
     const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
     let asked = 0;
     let answers = 0;
@@ -64,7 +76,7 @@ CHANGE_ALL = """async ([changes, implementation]) => {
     const places = controls().length;
     const found = [];
     const begin = (at) => {
-        const state = {preset: "llama-7b", model: "llama-7b", sequence: 4096 + at, implementation};
+        const state = {preset: "llama-7b", model: "llama-7b", sequence: 4096 + 8 * at, ...way};
         location.hash = new URLSearchParams(state);
     };
     begin(0);
@@ -112,8 +124,8 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[max(0, -(-int(share * 100) * len(ordered) // 100) - 1)]
 
 
-def measure(changes: int, implementation: str, *, at_once: bool) -> dict[str, Any]:
-    """Medians and 95th percentiles, in milliseconds, for runs of one implementation.
+def measure(changes: int, way: str, *, at_once: bool) -> dict[str, Any]:
+    """Medians and 95th percentiles, in milliseconds, for runs of one of :data:`WAYS`.
 
     ``at_once`` begins with the page's very first answer, not some seconds later, when the browser
     has compiled Python a second time, for speed.
@@ -128,14 +140,14 @@ def measure(changes: int, implementation: str, *, at_once: bool) -> dict[str, An
             page.wait_for_timeout(WARM_MS)
         for worker in page.workers:
             worker.evaluate("performance.clearMeasures()")
-        found = page.evaluate(CHANGE_ALL, [changes, implementation])
+        found = page.evaluate(CHANGE_ALL, [changes, dict(WAYS[way])])
         (answers,) = filter(None, (worker.evaluate(ANSWERS) for worker in page.workers))
     python = dict(answers)
     for change in found:
         change["python_ms"] = sum(python[number] for number in change["ids"])
     runs = [change for change in found if change["ok"]]
     return {
-        "implementation": implementation,
+        "way": way,
         "changes": len(found),
         "controls": len({change["name"] for change in found}),
         "answered": len(runs),
@@ -161,17 +173,17 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=CHANGES)
     parser.add_argument("--at-once", action="store_true", help="begin with the first answer")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    parser.add_argument("--way", action="append", choices=WAYS, help="this one (and more) alone")
     options = parser.parse_args()
     measured = [
-        measure(options.changes, implementation, at_once=options.at_once)
-        for implementation in IMPLEMENTATIONS
+        measure(options.changes, way, at_once=options.at_once) for way in options.way or WAYS
     ]
     if options.json:
         print(json.dumps(measured))
         return
     for found in measured:
         print(
-            f"{found['implementation']}: {found['changes']} changes of {found['controls']} "
+            f"{found['way']}: {found['changes']} changes of {found['controls']} "
             f"controls, {found['answered']} of runs that can be"
         )
         for name, kind in (("all", "all changes"), ("runs", "runs that can be")):

@@ -12,11 +12,12 @@ from training_memory.categories import Category
 from training_memory.deepspeed import flat, step
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
-from training_memory.events import Group
+from training_memory.events import Event, Group, Node, expand
 from training_memory.model import Model
 from training_memory.recorded_step import held_rows, host_bytes, optimizer_id, sized
 from training_memory.run import Run
 from training_memory.walk import climb, walk, walk_expanded
+from training_memory.weaving import Loom
 
 ROWS = rows_of("zero-steps.csv")
 NUMBERS = ("reduce_bucket_size", "prefetch_bucket_size", "param_persistence_threshold")
@@ -42,8 +43,8 @@ def highest(row: dict[str, str]) -> dict[str, int]:
     run, rank = Run.from_json(asked(row)), int(row["rank"])
     now = sum(one.bytes for one in held_rows(run))
     found = {"forward": 0, "backward": 0, "step": 0}
-    for micro_batch in step.passes(run, sized(run), rank):
-        for phase, node in zip(("forward", "backward"), micro_batch, strict=True):
+    for count, micro_batch in step.passes(run, sized(run), rank):
+        for phase, node in count * list(zip(("forward", "backward"), micro_batch, strict=True)):
             remains, peak = climb(node)
             found[phase] = max(found[phase], now + peak)
             now += remains
@@ -73,6 +74,32 @@ def test_the_walk_of_a_woven_step_is_that_of_its_events(row):
     tree = step.step(run, sized(run), optimizer_id(run))
     assert walk(tree).peak == walk_expanded(tree).peak
     assert sum(walk(tree).remains) == sum(one.bytes for one in held_rows(run))
+
+
+@pytest.mark.parametrize("offload", ["none", "cpu"])
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_micro_batches_in_a_row_are_alike(stage, offload):
+    """Each of five is played by itself, with buckets so small that several are summed."""
+    small = {"reduce_bucket_size": 60_000_000, "model": "qwen2.5-0.5b", "micro_batches": 5}
+    run = Run.from_json(_run(zero=stage, sharding="deepspeed", offload_optimizer=offload, **small))
+    made = sized(run)
+    weave = step._gathered if stage == 3 else step._kept
+    alone = [_events(nodes) for nodes in weave(run, Loom(made), 0, range(5))]
+    kinds = [(count, _events(nodes)) for count, nodes in step.passes(run, made, 0)]
+    assert [events for count, events in kinds for _ in range(count)] == alone
+    assert len(kinds) <= 3
+
+
+def _events(nodes: list[Node]) -> list[Event]:
+    return [event for event, _ in expand(Group(label="", children=tuple(nodes)))]
+
+
+def test_a_thousand_micro_batches_are_no_larger_a_tree_than_three():
+    def nodes(micro_batches: int) -> int:
+        run = Run.from_json(_run(zero=3, sharding="deepspeed", micro_batches=micro_batches))
+        return len(list(step.passes(run, sized(run), 0)))
+
+    assert nodes(1000) == nodes(3)
 
 
 @pytest.mark.parametrize("gpus", [2, 3, 8, 64, 1024])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from ..categories import CATEGORIES, Category
@@ -14,7 +14,7 @@ from ..recorded import Sized
 from ..run import Run
 from ..sharding import Host
 from ..walk import climb, left
-from ..weaving import heard, woven
+from ..weaving import Loom, heard
 from . import flat
 from .buckets import Buckets
 from .gathering import Gathering, Limits
@@ -147,8 +147,8 @@ KEPT = "The last step's norm is kept to be asked for."
 def step(run: Run, made: Sized, optimizer: str) -> Group:
     """The whole step of the GPU that needs most: the first one, or the last."""
     ranks = (0,) if run.layout.zero == 3 else (0, run.layout.data - 1)
-    steps = (step_on(run, made, optimizer, rank) for rank in ranks)
-    return max(steps, key=lambda one: climb(one)[1])
+    steps = [step_on(run, made, optimizer, rank) for rank in ranks]
+    return max(steps, key=lambda one: climb(one)[1]) if len(steps) > 1 else steps[0]
 
 
 def step_on(run: Run, made: Sized, optimizer: str, rank: int) -> Group:
@@ -167,10 +167,29 @@ def step_on(run: Run, made: Sized, optimizer: str, rank: int) -> Group:
     )
 
 
-def passes(run: Run, made: Sized, rank: int) -> list[list[Node]]:
-    """Each micro-batch's forward and backward pass, in order."""
-    if run.layout.zero == 3:
-        return list(_gathered(run, made))
+#: Micro-batches in a row of which each is like the next: how many, and one's two passes.
+Alike = tuple[int, list[Node]]
+
+
+def passes(run: Run, made: Sized, rank: int) -> Iterator[Alike]:
+    """Every micro-batch's forward and backward pass, in order.
+
+    The first finds no gradients. Where the last does what no other did (stage 1 sums gradients, an
+    optimizer on the CPU is given them), those between are like the second, else all that follow.
+    """
+    last = run.micro_batches - 1
+    turns = {0: 1}
+    if last and (run.layout.zero == 1 or offloads(run)):
+        turns |= {1: last - 1, last: 1} if last > 1 else {last: 1}
+    elif last:
+        turns[1] = last
+    loom = Loom(made)
+    one = _gathered if run.layout.zero == 3 else _kept
+    return zip(turns.values(), one(run, loom, rank, turns), strict=True)
+
+
+def _kept(run: Run, loom: Loom, rank: int, turns: Iterable[int]) -> Iterator[list[Node]]:
+    """One micro-batch each, where every GPU has whole weights."""
     buckets = Buckets(
         groups(run),
         rank=rank,
@@ -181,16 +200,15 @@ def passes(run: Run, made: Sized, rank: int) -> list[list[Node]]:
         micro_batches=run.micro_batches,
         offloads=offloads(run),
     )
-    found: list[list[Node]] = []
-    for turn in range(run.micro_batches):
-        forward = made.phase("forward", min(turn, 1))
-        backward = [*woven(made, "backward", min(turn, 1), buckets.hear), *buckets.end()]
-        found.append([forward, _backward(backward)])
-    return found
+    for turn in turns:
+        again = min(turn, 1)
+        buckets.turn = turn
+        backward = [*loom.woven("backward", again, buckets.hear), *buckets.end()]
+        yield [loom.made.phase("forward", again), _backward(backward)]
 
 
-def _gathered(run: Run, made: Sized) -> Iterator[list[Node]]:
-    """The same with weights that are gathered."""
+def _gathered(run: Run, loom: Loom, rank: int, turns: Iterable[int]) -> Iterator[list[Node]]:
+    """The same with weights that are gathered, on every GPU alike."""
     sizes = {
         key: numel
         for group in groups(run)
@@ -198,9 +216,9 @@ def _gathered(run: Run, made: Sized) -> Iterator[list[Node]]:
     }
     # In the model's order, in which DeepSpeed numbers them.
     numels = {key: sizes[key] for key in flat.keys(run.model, str(run.implementation))}
-    for turn in range(run.micro_batches):
+    for turn in turns:
         again = min(turn, 1)
-        calls = [*heard(made, "forward", again), *heard(made, "backward", again)]
+        calls = [*heard(loom.made, "forward", again), *heard(loom.made, "backward", again)]
         gathering = Gathering(
             numels,
             calls,
@@ -211,9 +229,9 @@ def _gathered(run: Run, made: Sized) -> Iterator[list[Node]]:
             away=run.sharding.offload_param is Host.CPU,
             last=turn == run.micro_batches - 1,
         )
-        forward = woven(made, "forward", again, gathering.hear)
+        forward = loom.woven("forward", again, gathering.hear)
         gathering.phase = Phase.BACKWARD
-        backward = [*woven(made, "backward", again, gathering.hear), *gathering.end()]
+        backward = [*loom.woven("backward", again, gathering.hear), *gathering.end()]
         yield [Group(label="forward", children=tuple(forward)), _backward(backward)]
 
 
@@ -237,12 +255,14 @@ SCALED = "The loss is divided and scaled before the backward pass, each time int
 
 
 def _passes(run: Run, made: Sized, rank: int) -> Iterator[Node]:
-    for turn, children in enumerate(passes(run, made, rank), start=1):
+    turn = 1
+    for count, children in passes(run, made, rank):
         yield Repeat(
-            count=1,
+            count=count,
             child=Group(label="a micro-batch", children=tuple(children)),
             counters=(Counter("forward", turn), Counter("backward", turn)),
         )
+        turn += count
 
 
 def _optimizer(

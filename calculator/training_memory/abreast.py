@@ -20,7 +20,7 @@ _Key = tuple[str, ...]
 
 #: What ends the label of an event that takes memory, and how it is kept.
 KEPT, MADE = " is made and kept", " is made"
-_COUNTED = tuple(f" of micro-batch {{{name}}}" for name in ("forward", "backward"))
+_COUNTED = tuple(f" of micro-batch {{{name}}}" for name in ("forward", "backward", "weights"))
 
 
 class Spot:

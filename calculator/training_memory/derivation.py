@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from .blocks import paper
+from .blocks.ledger import RankRow
 from .categories import CATEGORIES, Category
 from .estimate import RankEstimate
 from .formula import Formula, product, symbol, total
@@ -16,7 +17,15 @@ from .implementations import Implementation
 from .rank import Rank
 from .records import dataclass
 from .run import Run
-from .step import layer_rows, logits_bytes, logits_formula, sharded, states, values
+from .step import (
+    layer_rows,
+    logits_bytes,
+    logits_formula,
+    sharded,
+    states,
+    values,
+    waiting_rows,
+)
 
 #: Taken out of an activation formula's sum, as the paper writes it.
 TOKENS = product(("s", "b", "h"))
@@ -90,7 +99,8 @@ def derive(run: Run, on: RankEstimate) -> tuple[Entry, ...]:
                 peak_bytes=on.peak_parts[category],
                 formula=formula,
                 factor=factor,
-                values={**rank_values, **_counted(run, on.rank, category)},
+                values={**rank_values, **_counted(run, on.rank, category)}
+                | (_waiting(run, on.rank) if category is Category.ACTIVATIONS else {}),
                 times=times,
                 lines=lines,
             )
@@ -150,22 +160,41 @@ def _states(run: Run, rank: Rank, category: Category) -> _Parts:
 
 
 def _layer_lines(run: Run, *, all_rows: bool) -> tuple[Line, ...]:
-    return tuple(
-        Line(
-            name=held.row.name,
-            group=held.row.module,
-            formula=held.formula,
-            bytes=held.bytes,
-            why=held.row.why,
-            where=held.row.where,
-        )
-        for held in layer_rows(run)
-        if held.kept or all_rows
+    return tuple(_line(held) for held in layer_rows(run) if held.kept or all_rows)
+
+
+def _line(held: RankRow, symbol_of: Formula | int = 1, times: int = 1) -> Line:
+    return Line(
+        name=held.row.name,
+        group=held.row.module,
+        formula=held.formula * symbol_of,
+        bytes=held.bytes * times,
+        why=held.row.why,
+        where=held.row.where,
     )
+
+
+def _waiting(run: Run, rank: Rank) -> dict[str, int]:
+    """The micro-batches in flight when activations are largest, and whose weights wait."""
+    whole = sum(row.bytes for row in layer_rows(run) if row.kept)
+    half = sum(row.bytes for row in waiting_rows(run))
+    held = max(rank.waiting, key=lambda one: one[0] * whole + one[1] * half)
+    return dict(zip(("m", "W"), held, strict=True))
 
 
 def _activations(run: Run, rank: Rank) -> _Parts:
     lines = _layer_lines(run, all_rows=False)
+    held = _waiting(run, rank)
+    if held["W"]:
+        of_each = (
+            ("m", [row for row in layer_rows(run) if row.kept]),
+            ("W", waiting_rows(run)),
+        )
+        lines = tuple(
+            _line(row, symbol(name), held[name]) for name, rows in of_each for row in rows
+        )
+        formula = total(line.formula for line in lines) * symbol("L")
+        return formula, TOKENS * symbol("L"), rank.layers_at_once, lines
     formula, factor = total(line.formula for line in lines) * symbol("L"), TOKENS * symbol("L")
     if rank.in_flight > 1:
         formula, factor = formula * symbol("m"), factor * symbol("m")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SYMBOLS: dict[str, str] = {
     "N": "parameters",
     "m": "micro-batches in flight",
+    "W": "half-done micro-batches",
     "L": "layers",
     "a": "attention heads",
     "s": "sequence length",

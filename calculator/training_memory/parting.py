@@ -248,7 +248,7 @@ def _placed(spot: Spot) -> str:
     first, last = map(_counted, spot.turns)
     counter = "backward" if spot.event.phase is Phase.BACKWARD else "forward"
     label = spot.event.label
-    if f"{{{counter}}}" not in label and last.get(counter, 1) > 1:
+    if "micro-batch {" not in label and last.get(counter, 1) > 1:
         label += f" of micro-batch {{{counter}}}"  # the textbook's labels do not say it
     same = {name: value for name, value in first.items() if last[name] == value}
     label = place(label, same)
@@ -270,7 +270,7 @@ def _named(label: str) -> str:
     for name in ("layer", "chunk"):
         label = label.replace(f"{name} {{{name}}}'s", f"each {name}'s")
         label = label.replace(f"{name} {{{name}}}", f"each {name}")
-    for name in ("forward", "backward"):
+    for name in ("forward", "backward", "weights"):
         label = label.replace(f"micro-batch {{{name}}}", "each micro-batch")
     return place(label, {})
 

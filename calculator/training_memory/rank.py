@@ -8,7 +8,7 @@ from .implementations import BY_STAGES, Implementation
 from .layout import Layout
 from .model import Model
 from .parameters import ParameterTensor, Split
-from .pipeline import ahead
+from .pipeline import Schedule, waiting
 from .records import dataclass
 from .run import Run
 
@@ -26,8 +26,8 @@ class Rank:
     after tensor and pipeline splitting, ``head_parameters`` of them the output projection (or the
     tied embedding), 0 where it holds none. ``in_flight`` forward passes wait for their backward
     pass when the stage's first backward pass begins; each goes through one of the ``parts`` of the
-    model that the stage holds. ``expert_parameters`` are those of routed experts, which other GPUs
-    share than share the rest.
+    model that the stage holds. ``waiting`` is :func:`.pipeline.waiting`'s. ``expert_parameters``
+    are those of routed experts, which other GPUs share than share the rest.
     """
 
     stage: int
@@ -38,6 +38,7 @@ class Rank:
     parameters: int
     head_parameters: int
     in_flight: int
+    waiting: tuple[tuple[int, int], ...] = ()
     parts: int = 1
     expert_parameters: int = 0
 
@@ -144,6 +145,13 @@ def rank_at(run: Run, stage: int, stands_for: int = 1) -> Rank:
     # Where parts interleave, a stage's first part follows the first parts of those before it.
     first_layer = sum(per_stage[:stage]) // layout.interleave
     parameters, head, experts = _stage_parameters(run, stage, first_layer, layers)
+    held = waiting(
+        layout.schedule,
+        stages=stages,
+        stage=stage,
+        micro_batches=run.micro_batches,
+        parts=layout.interleave,
+    )
     return Rank(
         stage=stage,
         stages=stages,
@@ -152,14 +160,8 @@ def rank_at(run: Run, stage: int, stands_for: int = 1) -> Rank:
         layers=layers,
         parameters=parameters,
         head_parameters=head,
-        in_flight=1
-        + ahead(
-            layout.schedule,
-            stages=stages,
-            stage=stage,
-            micro_batches=run.micro_batches,
-            parts=layout.interleave,
-        ),
+        in_flight=held[0][0],
+        waiting=held,
         parts=layout.interleave,
         expert_parameters=experts,
     )
@@ -177,16 +179,22 @@ def ranks(run: Run) -> tuple[Rank, ...]:
     last = layout.pipeline - 1
     per_stage = layers_by_stage(run)
     dense = run.model.dense_layers if run.implementation in BY_STAGES else 0
-    if dense <= per_stage[0] // layout.interleave and per_stage == Layout(
-        pipeline=layout.pipeline
-    ).stage_layers(run.model.layers):
+    halved = layout.schedule is Schedule.ZERO_BUBBLE
+    if (
+        not halved
+        and dense <= per_stage[0] // layout.interleave
+        and per_stage == Layout(pipeline=layout.pipeline).stage_layers(run.model.layers)
+    ):
         return tuple(
             rank_at(run, stage, stands_for=last - 1 if 0 < stage < last else 1)
             for stage in sorted({0, min(1, last), last})
         )
     kinds: dict[tuple[int, int], int] = {}
+    latest: dict[tuple[int, int], int] = {}
     for stage in range(1, last):
         before = sum(per_stage[:stage]) // layout.interleave
         without = min(max(dense - before, 0), per_stage[stage])
         kinds.setdefault((per_stage[stage], without), stage)
-    return tuple(rank_at(run, stage) for stage in sorted({0, *kinds.values(), last}))
+        latest[per_stage[stage], without] = stage
+    middle = {*kinds.values(), *(latest.values() if halved else ())}
+    return tuple(rank_at(run, stage) for stage in sorted({0, *middle, last}))

@@ -5,21 +5,22 @@ layer adds what it keeps, then the logits. Backward, the head's gradient is writ
 logits are still held; the logits go; then from the last layer to the first: what recomputation
 dropped is made again on top of everything kept, the layer's activations go, its gradient is
 written. The optimizer updates in place and the gradients go. With a pipeline the passes come in the
-order of its schedule (:mod:`.pipeline`).
+order of its schedule (:mod:`.pipeline`); where that halves the backward pass, the layers' gradients
+are written in its second half, and what they are made of waits until then. The head's is whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from .blocks import paper
-from .blocks.ledger import RankRow, Recompute
+from .blocks.ledger import Ledger, RankRow, Recompute
 from .categories import Category
 from .events import Counter, Event, Group, Node, Phase, Repeat
 from .formula import Formula
 from .implementations import BY_STAGES, Implementation
-from .pipeline import Pass, rounds, tree
+from .pipeline import Pass, Schedule, rounds, tree
 from .rank import Rank
 from .recipe import State
 from .records import dataclass
@@ -48,12 +49,24 @@ def layer_rows(run: Run) -> tuple[RankRow, ...]:
     return _rows(tuple(values(run).items()), run.recompute, run.layout.sequence_parallel)
 
 
+def waiting_rows(run: Run) -> tuple[RankRow, ...]:
+    """What one layer holds between a halved backward pass's halves; nothing if it is whole."""
+    if run.layout.schedule is not Schedule.ZERO_BUBBLE:
+        return ()
+    return _rows(
+        tuple(values(run).items()), Recompute.NONE, run.layout.sequence_parallel, paper.WAITING
+    )
+
+
 @lru_cache(maxsize=256)
 def _rows(
-    numbers: tuple[tuple[str, int], ...], recompute: Recompute, sequence_parallel: bool
+    numbers: tuple[tuple[str, int], ...],
+    recompute: Recompute,
+    sequence_parallel: bool,
+    ledger: Ledger = paper.LAYER,
 ) -> tuple[RankRow, ...]:
     # The same on every stage, and in a search the same for many runs.
-    return paper.LAYER.on_rank(dict(numbers), recompute, sequence_parallel=sequence_parallel)
+    return ledger.on_rank(dict(numbers), recompute, sequence_parallel=sequence_parallel)
 
 
 def logits_bytes(run: Run) -> int:
@@ -182,6 +195,17 @@ def _forward(run: Run, rank: Rank, rows: Sequence[RankRow], part: int) -> Group:
     return Group(label="forward" + of, children=tuple(children))
 
 
+def _written(of: str, gradient_bytes: int, said: str = "") -> Event:
+    return Event(
+        phase=Phase.BACKWARD,
+        category=Category.GRADIENTS,
+        bytes=gradient_bytes,
+        label="layer {layer}'s gradient is written" + said,
+        why="It waits for the optimizer; the embedding's share is counted with the layers.",
+        moment=f"in the backward pass{of}, as layer {{layer}}'s gradient is written",
+    )
+
+
 def _layer_backward(
     run: Run, rows: Sequence[RankRow], gradient_bytes: int, *, writes: bool
 ) -> Group:
@@ -220,18 +244,36 @@ def _layer_backward(
             moment="",
         )
     )
-    if writes:
+    if halved := waiting_rows(run):
         events.append(
             Event(
                 phase=Phase.BACKWARD,
-                category=Category.GRADIENTS,
-                bytes=gradient_bytes,
-                label="layer {layer}'s gradient is written",
-                why="It waits for the optimizer; the embedding's share is counted with the layers.",
-                moment=f"in the backward pass{of}, as layer {{layer}}'s gradient is written",
+                category=Category.ACTIVATIONS,
+                bytes=sum(row.bytes for row in halved),
+                label="layer {layer} keeps what its weights' gradients wait for",
+                why="The weights' half of the backward pass comes later; until then each product's "
+                "input and its output's gradient stay.",
+                moment=f"in the backward pass{of}, as layer {{layer}}'s input's gradient is done",
             )
         )
+    elif writes:
+        events.append(_written(of, gradient_bytes))
     return Group(label="backward, layer {layer}" + of, children=tuple(events))
+
+
+def _layer_weights(run: Run, gradient_bytes: int, *, writes: bool) -> Group:
+    """The second half of a layer's halved backward pass."""
+    of = _of(run, "weights")
+    freed = Event(
+        phase=Phase.BACKWARD,
+        category=Category.ACTIVATIONS,
+        bytes=-sum(row.bytes for row in waiting_rows(run)),
+        label="layer {layer} frees what its weights' gradients waited for" + of,
+        why="They are computed now.",
+        moment="",
+    )
+    events = (_written(of, gradient_bytes, said=of), freed) if writes else (freed,)
+    return Group(label="weights' gradients, layer {layer}" + of, children=events)
 
 
 def _backward(run: Run, rank: Rank, rows: Sequence[RankRow], part: int, *, writes: bool) -> Group:
@@ -262,6 +304,24 @@ def _backward(run: Run, rank: Rank, rows: Sequence[RankRow], part: int, *, write
                 moment="",
             )
         )
+    children += _backwards(
+        rank, part, gradients, lambda size: _layer_backward(run, rows, size, writes=writes)
+    )
+    return Group(label="backward" + of, children=tuple(children))
+
+
+def _weights(run: Run, rank: Rank, *, writes: bool) -> Group:
+    """The second half of one micro-batch's halved backward pass."""
+    layers = _backwards(
+        rank, 0, _Gradients.of(run, rank), lambda size: _layer_weights(run, size, writes=writes)
+    )
+    return Group(label="weights' gradients" + _of(run, "weights"), children=tuple(layers))
+
+
+def _backwards(
+    rank: Rank, part: int, gradients: _Gradients, layer_of: Callable[[int], Group]
+) -> Iterator[Repeat]:
+    """A part's layers from the last to the first, ``layer_of`` each one's gradient's size."""
     last_layer = rank.first_layer_of(part) + rank.layers_at_once - 1
     # The longer ones are the first layers of the first parts.
     longer = min(max(0, gradients.longer - part * rank.layers_at_once), rank.layers_at_once)
@@ -271,10 +331,8 @@ def _backward(run: Run, rank: Rank, rows: Sequence[RankRow], part: int, *, write
         (longer, last_layer - even, gradients.layer + gradients.item_bytes),
     ):
         if count:
-            layer = _layer_backward(run, rows, size, writes=writes)
             counters = (Counter(_LAYER.name, first, -1),)
-            children.append(Repeat(count=count, child=layer, counters=counters))
-    return Group(label="backward" + of, children=tuple(children))
+            yield Repeat(count=count, child=layer_of(size), counters=counters)
 
 
 def _micro_batches(run: Run, rank: Rank) -> list[Node]:
@@ -284,10 +342,13 @@ def _micro_batches(run: Run, rank: Rank) -> list[Node]:
     forward = [_forward(run, rank, rows, part) for part in parts]
     writing = [_backward(run, rank, rows, part, writes=True) for part in parts]
     adding = [_backward(run, rank, rows, part, writes=False) for part in parts]
+    halves = [_weights(run, rank, writes=writes) for writes in (True, False)]
 
     def node_of(one: Pass) -> Node:
         if one.forward:
             return forward[one.part]
+        if one.weights:
+            return halves[one.micro_batch > 0]
         return (adding if one.micro_batch else writing)[one.part]
 
     return tree(

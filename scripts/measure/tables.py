@@ -218,6 +218,22 @@ ZERO_COLUMNS = (
 """A row for each step under DeepSpeed: the highest of all forward and backward passes, and of the
 optimizer's step."""
 
+PIPELINES = "pipelines.csv"
+PIPELINE_COLUMNS = (
+    "source",
+    "schedule",
+    "stages",
+    "stage",
+    "parts",
+    "micro_batches",
+    "held",
+    "held_by_part",
+    "held_until_weights",
+    "order",
+)
+"""A row for each stage of each pipeline schedule: the most passes at once that wait for a backward
+pass, of all parts and of each, and for the weights' half of one; and all passes in order."""
+
 COLUMNS: Mapping[str, Sequence[str]] = {
     BLOCKS: BLOCK_COLUMNS,
     TENSORS: TENSOR_COLUMNS,
@@ -230,6 +246,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     REAL: REAL_COLUMNS,
     MEGATRON: MEGATRON_COLUMNS,
     ZERO: ZERO_COLUMNS,
+    PIPELINES: PIPELINE_COLUMNS,
 }
 
 

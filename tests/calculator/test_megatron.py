@@ -271,6 +271,7 @@ def test_megatron_bridges_count_of_parameters_is_ours_with_norms_divided():
         ({"dropout": True}, "dropout"),
         ({"tensor": 16}, "tensor"),
         ({"pipeline": 3}, "pipeline"),
+        ({"pipeline": 2, "schedule": "zero-bubble"}, "schedule"),
         ({"pipeline": 2, "interleave": 2, "micro_batches": 3}, "micro_batches"),
         ({"model": "gemma-2-2b"}, "implementation"),
         ({"model": "mixtral-8x7b", "tensor": 2}, "sequence_parallel"),

@@ -40,10 +40,11 @@ def test_versions_and_dates_are_known():
     versions = json.loads((FOLDER / "versions.json").read_text(encoding="utf-8"))
     assert set(versions) == {
         *("blocks", "steps", "sharded", "sharded-tuning", "tuning", "real", "compiled"),
-        *("megatron", "zero"),
+        *("megatron", "zero", "pipelines"),
     }
     assert versions["tuning"]["peft"]
-    assert versions.pop("megatron")["megatron-core"]
+    for kind in ("megatron", "pipelines"):
+        assert versions.pop(kind)["megatron-core"]
     assert versions["zero"]["deepspeed"]
     for kind in versions.values():
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", kind["date"])

@@ -175,6 +175,34 @@ LAYER = Ledger(
     ]
 )
 
+_HALVED = "Qi et al. 2023, arXiv:2401.10241, table 1"
+
+
+def _output(name: str, shape: tuple[str | int, ...], split: Split) -> Row:
+    return Row(
+        name=f"gradient of {name}",
+        module="Backward",
+        shape=shape,
+        item_bytes=2,
+        split=split,
+        part=Part.REST,
+        why="A weight's gradient is its input times this.",
+        where=_HALVED,
+    )
+
+
+#: Where a schedule makes the weights' gradients later than the inputs', what a layer holds between:
+#: each product's input and its output's gradient. The sum is the paper's 32·s·b·h.
+WAITING = Ledger(
+    [
+        *(row for row in LAYER.rows if "projection" in row.name or "linear" in row.name),
+        _output("queries, keys and values", ("s", "b", 3, "h"), Split.TENSOR),
+        _output("the output projection's output", _TOKENS, Split.SEQUENCE),
+        _output("the first linear layer's output", _WIDE, Split.TENSOR),
+        _output("the second linear layer's output", _TOKENS, Split.SEQUENCE),
+    ]
+)
+
 #: Logits and the loss, outside the layers: divided over the vocabulary by tensor parallelism.
 LOGITS = Row(
     name="logits",

@@ -8,6 +8,7 @@ from ..blocks.ledger import Recompute
 from ..errors import InputError
 from ..implementations import Implementation
 from ..layout import Exchange
+from ..pipeline import Schedule
 from ..run import Run
 from ..switches import Loss
 
@@ -25,6 +26,9 @@ def refused(run: Run) -> Iterator[InputError]:
     """Every field that cannot be so in Megatron, or in nanotron."""
     nanotron = run.implementation is Implementation.NANOTRON
     yield from _of_nanotron(run) if nanotron else _of_megatron(run)
+    if run.layout.schedule is Schedule.ZERO_BUBBLE:
+        allowed = f"{run.implementation} has no zero-bubble schedule: 1f1b or interleaved"
+        yield InputError("schedule", str(run.layout.schedule), allowed)
     if run.layout.zero > _MOST_ZERO:
         yield InputError("zero", run.layout.zero, _ZERO[run.implementation])
     yield from _shares(run)

@@ -7,9 +7,9 @@ edges the same way make one straight line, so only the last of them is a bend.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, compress, groupby
+from operator import itemgetter, mul
 
 from .events import Event, Phase
 from .records import dataclass
@@ -47,29 +47,34 @@ class Bending:
         self.count = len(steps)
         runs = [
             (category, len(list(run)))
-            for (category, _), run in groupby(steps, key=lambda step: step[1:])
+            for (category, _), run in groupby(steps, key=itemgetter(1, 2))
         ]
-        ends = [0, *accumulate(length for _, length in runs)]
+        lengths = [length for _, length in runs]
+        ends = [0, *accumulate(lengths)]
+        stairs = phase in _STAIRS
         categories = sorted({category for category, _ in runs})
         self._columns: list[
             tuple[int, int | None, Sequence[float], Sequence[int], Sequence[int]]
         ] = []
         for category, end in zip(categories, [*categories[1:], None], strict=False):
-            moved = [at for at, (own, _) in enumerate(runs) if own <= category]
-            own = [at for at, step in enumerate(steps) if step[1] <= category]
+            moves = [own <= category for own, _ in runs]
+            #: Of the column's own events, how many come before each run and after the last.
+            before = [0, *accumulate(map(mul, lengths, moves))]
+            moved = list(compress(range(len(runs)), moves))
             offsets: Sequence[float]
-            if phase in _STAIRS:
+            if stairs:
                 offsets = [(ends[at] + ends[at + 1]) / 2 for at in moved for _ in range(2)]
-                corners = [ends[at + after] for at in moved for after in range(2)]
+                corners = [at + after for at in moved for after in range(2)]
             else:
-                offsets = corners = [ends[at] for at in sorted({*moved, *(at + 1 for at in moved)})]
+                corners = sorted({*moved, *[at + 1 for at in moved]})
+                offsets = [ends[at] for at in corners]
             self._columns.append(
                 (
                     category,
                     end,
                     offsets,
-                    [steps[at][0] for at in own],
-                    [bisect_right(own, corner - 1) for corner in corners],
+                    [place for place, own, _ in steps if own <= category],
+                    [before[at] for at in corners],
                 )
             )
 

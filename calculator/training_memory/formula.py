@@ -7,6 +7,7 @@ A :class:`Formula` is a sum of terms, each a whole-number coefficient times powe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from math import prod
 
 # Coefficients are whole but where a formula was divided by a number, so fractions (and decimal
@@ -94,14 +95,17 @@ def _reciprocal(value: Fraction | int) -> Fraction | int:
     return Fraction(1) / value
 
 
+_NO_TERMS: Mapping[Monomial, Fraction | int] = {}
+
+
 class Formula:
     """A sum of coefficient × symbol powers. Immutable, compared by value."""
 
     __slots__ = ("_terms",)
 
-    def __init__(self, terms: Mapping[Monomial, Fraction | int] | None = None) -> None:
+    def __init__(self, terms: Mapping[Monomial, Fraction | int] = _NO_TERMS) -> None:
         self._terms: dict[Monomial, Fraction | int] = {
-            monomial: coefficient for monomial, coefficient in (terms or {}).items() if coefficient
+            monomial: coefficient for monomial, coefficient in terms.items() if coefficient
         }
 
     @property
@@ -124,9 +128,11 @@ class Formula:
         return self + -as_formula(other)
 
     def __mul__(self, other: Formula | int) -> Formula:
+        if isinstance(other, int):  # by far the most often
+            return Formula({monomial: value * other for monomial, value in self._terms.items()})
         result: dict[Monomial, Fraction | int] = {}
         for left, x in self._terms.items():
-            for right, y in as_formula(other)._terms.items():
+            for right, y in other._terms.items():
                 key = _times(left, right)
                 result[key] = result.get(key, 0) + x * y
         return Formula(result)
@@ -134,7 +140,12 @@ class Formula:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Formula | int) -> Formula:
-        divisor = as_formula(other)._terms
+        if isinstance(other, int):
+            inverse_of = _reciprocal(other)
+            return Formula(
+                {monomial: value * inverse_of for monomial, value in self._terms.items()}
+            )
+        divisor = other._terms
         if len(divisor) != 1:
             raise ValueError("a formula divides only by a single term")
         ((monomial, coefficient),) = divisor.items()
@@ -243,7 +254,11 @@ def symbol(name: str) -> Formula:
 
 def product(factors: Iterable[str | int]) -> Formula:
     """Symbols and whole numbers multiplied: ``product(("s", "b", 4, "h"))`` is 4·s·b·h."""
-    listed = tuple(factors)
+    return _product(tuple(factors))
+
+
+@lru_cache(maxsize=512)  # the layers' code names the same few shapes again and again
+def _product(listed: tuple[str | int, ...]) -> Formula:
     powers: dict[str, int] = {}
     for factor in listed:
         if isinstance(factor, str):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .autograd import operations as op
 from .autograd.backward import BackwardPass
-from .autograd.memory import NOWHERE, Entry, Facts, Memory, PartOf
+from .autograd.memory import NOWHERE, Facts, Memory, PartOf
 from .autograd.tape import Tape
 from .autograd.tensors import Tensor
 from .autograd.units import Units
@@ -154,9 +154,10 @@ def _places(facts: Sequence[Facts], places: dict[Formula, int]) -> Iterator[int]
     known: dict[tuple[int, str], int] = {}
     for one in facts:
         key = (id(one.numel), one.dtype)
-        if key not in known:
-            known[key] = places.setdefault(one.bytes, len(places))
-        yield known[key]
+        place = known.get(key)
+        if place is None:
+            place = known[key] = places.setdefault(one.bytes, len(places))
+        yield place
 
 
 def _leaving(sections: Sequence[Section], facts: Sequence[Facts]) -> Iterator[int]:
@@ -192,7 +193,7 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Wo
 
 def _sections(memory: Memory, starts: Sequence[int]) -> Work[tuple[Section, ...]]:
     found = []
-    marks = [*memory.marks, (len(memory.entries), "", NOWHERE)]
+    marks = [*memory.marks, (len(memory.moves), "", NOWHERE)]
     heard: dict[int, list[tuple[int, str, str]]] = {}
     for before, mark, kind, weight in memory.notes or ():
         heard.setdefault(mark - 1, []).append((before - marks[mark - 1][0], kind, weight))
@@ -200,7 +201,7 @@ def _sections(memory: Memory, starts: Sequence[int]) -> Work[tuple[Section, ...]
     for place, (begin, phase, part) in enumerate(marks[:-1]):
         if place in starts[1:]:
             turn += 1
-        moves = tuple(_move(entry) for entry in memory.entries[begin : marks[place + 1][0]])
+        moves = tuple(memory.moves[begin : marks[place + 1][0]])
         notes = tuple(heard.get(place, ()))
         found.append(_section(memory, turn, phase, part, moves, notes))
         yield
@@ -245,11 +246,3 @@ def _section(
 def _releases_shared(memory: Memory, move: Move) -> bool:
     storage, source, target = move
     return source >= 0 and target < 0 and memory.facts[storage].part[0] == "embedding"
-
-
-def _move(entry: Entry) -> Move:
-    return (
-        entry.storage,
-        -1 if entry.source is None else entry.source.place,
-        -1 if entry.target is None else entry.target.place,
-    )

@@ -15,7 +15,8 @@ from operator import neg
 from .categories import CATEGORIES
 from .records import dataclass
 
-#: A storage, the category it leaves and the one it comes to, by place; −1 is neither.
+#: A storage, the category that it leaves and the one that it comes to, by place; −1 is neither: it
+#: is taken then, or released.
 Move = tuple[int, int, int]
 
 
@@ -44,20 +45,29 @@ class Running:
     __slots__ = ("_by_category", "_in_all")
 
     def __init__(self, moves: Sequence[Move], storages: int) -> None:
-        in_all = []
-        by_category: dict[int, tuple[list[int], list[int]]] = {}
-        for index, (storage, source, target) in enumerate(moves):
-            for category, place in ((source, storages + storage), (target, storage)):
-                if category >= 0:
-                    places, indexes = by_category.setdefault(category, ([], []))
-                    places.append(place)
-                    indexes.append(index)
-            if source < 0:
-                in_all.append(storage)
-            else:
-                in_all.append(storages + storage if target < 0 else 2 * storages)
-        self._in_all = in_all
-        self._by_category = by_category
+        # In few passes that each do little, since every recording has dozens of these to prepare.
+        self._in_all = [
+            storage if source < 0 else storages + storage if target < 0 else 2 * storages
+            for storage, source, target in moves
+        ]
+        self._by_category = {
+            category: (
+                [
+                    storage if target == category else storages + storage
+                    for storage, source, target in moves
+                    if (source == category) != (target == category)
+                ],
+                [
+                    index
+                    for index, (_, source, target) in enumerate(moves)
+                    if (source == category) != (target == category)
+                ],
+            )
+            for category in {
+                place for _, *places in moves if places[0] != places[1] for place in places
+            }
+            if category >= 0
+        }
 
     def climb(self, changes: Sequence[int]) -> tuple[int, int]:
         """What remains and the highest point: :meth:`sum`'s totals alone."""

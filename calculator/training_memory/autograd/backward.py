@@ -65,13 +65,18 @@ class BackwardPass:
         return self.tape.new("sum of gradients", old.numel, old.dtype, old.order)
 
     def _next(self) -> None:
+        tape = self.tape
         _, node = heapq.heappop(self.ready)
-        self.tape.mark("backward", *node.part)
-        for hook in node.hooks:
-            hook()
-        node.hooks.clear()
-        self.tape.note_weights(node.inputs, "back")
-        with self.tape.module(node.module):
+        tape.mark("backward", *node.part)
+        if node.hooks:
+            for hook in node.hooks:
+                hook()
+            node.hooks.clear()
+        if tape.notes is not None:
+            tape.note_weights(node.inputs, "back")
+        # What `with tape.module(…)` does, and below with a category, a good deal more quickly.
+        module, tape.module_name = tape.module_name, node.module
+        try:
             found = self._gradients(node, self.buffers.pop(node))
             # PyTorch hands them on in the order of the inputs.
             found.reverse()
@@ -82,19 +87,30 @@ class BackwardPass:
                     self._hand_on(edge, 0, found)
                 else:
                     found.pop()
-        self.tape.note_weights(node.inputs, "backed")
+        finally:
+            tape.module_name = module
+        if tape.notes is not None:
+            tape.note_weights(node.inputs, "backed")
 
     def _gradients(self, node: Node, grads: Grads) -> list[Tensor | None]:
         tape = self.tape
-        category = Category.LOGITS if node.logits else WORKING
-        saved = [tape.unpack(one) for one in node.saved]
-        with tape.as_category(category):
+        saved = [one if isinstance(one, Tensor) else tape.unpack(one) for one in node.saved]
+        category, tape.category = tape.category, Category.LOGITS if node.logits else WORKING
+        try:
             found = list(node.backward(tape, grads) if node.backward else _over(tape, saved))
             # What a checkpoint made again is dropped here; what the node itself kept, and the
             # gradients it was given, only once its own are checked (call_function).
             del saved
             for place, wanted in enumerate(node.expected):
-                _bring(tape, found, place, wanted)
+                gradient = found[place]
+                if gradient is not None and wanted is not None:
+                    numel, dtype = wanted
+                    if gradient.numel is not numel or gradient.dtype != dtype:
+                        del gradient
+                        _bring(tape, found, place, numel, dtype)
+            gradient = None
+        finally:
+            tape.category = category
         grads.clear()
         node.saved = []
         return found
@@ -103,8 +119,10 @@ class BackwardPass:
         """Let the last gradient wait for its node or parameter; run what waits for nothing more."""
         gradient = found.pop()  # here alone, so that it goes once it is added to another
         if gradient is not None:
-            outputs = target.outputs if isinstance(target, Node) else 1
-            grads = self.buffers.setdefault(target, [None] * outputs)
+            grads = self.buffers.get(target)
+            if grads is None:
+                outputs = target.outputs if isinstance(target, Node) else 1
+                grads = self.buffers[target] = [None] * outputs
             old = grads[place]
             if old is None:
                 grads[place] = gradient
@@ -118,7 +136,8 @@ class BackwardPass:
         if self.waiting[target]:
             return
         if isinstance(target, Node):
-            self.buffers.setdefault(target, [None] * target.outputs)
+            if target not in self.buffers:
+                self.buffers[target] = [None] * target.outputs
             heapq.heappush(self.ready, (-target.sequence, target))
         elif target in self.buffers:
             self._accumulate(target, self.buffers.pop(target))
@@ -148,15 +167,11 @@ def _over(tape: Tape, saved: Sequence[Tensor | None]) -> Iterator[Tensor]:
         yield one
 
 
-def _bring(
-    tape: Tape, found: list[Tensor | None], place: int, wanted: tuple[Formula, str] | None
-) -> None:
+def _bring(tape: Tape, found: list[Tensor | None], place: int, numel: Formula, dtype: str) -> None:
     """Bring a gradient to its input's size, summing over repeats, and then to its dtype."""
     gradient = found[place]
-    if gradient is None or wanted is None:
-        return
-    numel, dtype = wanted
-    if gradient.numel is not numel and gradient.numel != numel:
+    assert gradient is not None
+    if gradient.numel != numel:
         gradient = tape.new("gradient summed over repeats", numel, gradient.dtype, gradient.order)
         found[place] = gradient
     if gradient.dtype != dtype:

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from ..categories import Category
 from ..formula import Formula
+from ..running import Move
 
 ITEM_BYTES = {"fp32": 4, "bf16": 2, "bool": 1, "int32": 4, "int64": 8, "uint64": 8, "complex64": 8}
 
 #: What counts for a moment: gradients on their way and what computes them, copies of weights.
 WORKING = Category.TEMPORARY
 
-#: What happens at a point of the record: how many entries come before, marks with them; what it is,
+#: What happens at a point of the record: how many moves come before, marks with them; what it is,
 #: and the name of the weight that it is about.
 Note = tuple[int, int, str, str]
 
 #: A part of the step: its name, and which of several it is.
 PartOf = tuple[str, int]
 NOWHERE: PartOf = ("", 0)
-
-
-class Entry:
-    """A storage comes to a category (``target``), leaves one (``source``), or changes it (both)."""
-
-    __slots__ = ("source", "storage", "target")
-
-    def __init__(self, storage: int, source: Category | None, target: Category | None) -> None:
-        self.storage = storage
-        self.source = source
-        self.target = target
 
 
 class Use:
@@ -75,81 +62,86 @@ class Storage:
 
     __slots__ = ("memory", "number")
 
-    def __init__(self, memory: Memory, facts: Facts) -> None:
+    def __init__(self, memory: Memory, number: int) -> None:
         self.memory = memory
-        self.number = memory.taken(facts)
+        self.number = number
 
     def __del__(self) -> None:
         self.memory.release(self.number)
+
+
+class _While:
+    """Gives one of a memory's settings another value while a block runs."""
+
+    __slots__ = ("before", "memory", "setting", "value")
+
+    def __init__(self, memory: Memory, setting: str, value: object) -> None:
+        self.memory = memory
+        self.setting = setting
+        self.value = value
+
+    def __enter__(self) -> None:
+        self.before = getattr(self.memory, self.setting)
+        setattr(self.memory, self.setting, self.value)
+
+    def __exit__(self, *_: object) -> None:
+        setattr(self.memory, self.setting, self.before)
 
 
 class Memory:
     """The record of a step's memory, divided into the parts of the step."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.moves: list[Move] = []
         self.facts: list[Facts] = []
         self.category = Category.ACTIVATIONS
-        #: Where each part of the step begins: (entries before it, phase, part).
+        #: Where each part of the step begins: (moves before it, phase, part).
         self.marks: list[tuple[int, str, PartOf]] = []
         self.part = NOWHERE
         #: Points at which others take memory, who know the run's sizes; None where nobody does.
         self.notes: list[Note] | None = None
-        self._modules: list[str] = []
+        #: The innermost part of the model that is being computed.
+        self.module_name = ""
 
     def mark(self, phase: str, name: str, index: int = 0) -> None:
         """Begin a part of the step (``index`` tells layers apart), unless it is what goes on."""
         part = (name, index)
         if not self.marks or self.marks[-1][1:] != (phase, part):
-            self.marks.append((len(self.entries), phase, part))
+            self.marks.append((len(self.moves), phase, part))
         self.part = part
 
     def note(self, kind: str, weight: str) -> None:
         """Keep in mind that something happens here to a weight, if anybody wants to know."""
         if self.notes is not None:
-            self.notes.append((len(self.entries), len(self.marks), kind, weight))
+            self.notes.append((len(self.moves), len(self.marks), kind, weight))
 
     def taken(self, facts: Facts) -> int:
         """Record that a storage is taken; returns its number."""
+        number = len(self.facts)
         self.facts.append(facts)
-        self.entries.append(Entry(len(self.facts) - 1, None, facts.category))
-        return len(self.facts) - 1
+        self.moves.append((number, -1, facts.category.place))
+        return number
 
     def release(self, number: int) -> None:
         """Record that a storage is released."""
-        self.entries.append(Entry(number, self.facts[number].category, None))
+        self.moves.append((number, self.facts[number].category.place, -1))
 
     def count_as(self, storage: Storage, category: Category) -> None:
         """Count a storage under another category from here on."""
         facts = self.facts[storage.number]
         if facts.category is not category:
-            self.entries.append(Entry(storage.number, facts.category, category))
+            self.moves.append((storage.number, facts.category.place, category.place))
             facts.category = category
 
     def storage(self, name: str, numel: Formula, dtype: str) -> Storage:
         """New memory, taken now."""
         facts = Facts(numel, dtype, name, self.module_name, self.part, self.category)
-        return Storage(self, facts)
+        return Storage(self, self.taken(facts))
 
-    @property
-    def module_name(self) -> str:
-        """The innermost part of the model that is being computed."""
-        return self._modules[-1] if self._modules else ""
-
-    @contextmanager
-    def module(self, name: str) -> Iterator[None]:
+    def module(self, name: str) -> _While:
         """Name the part of the model that the operations within belong to."""
-        self._modules.append(name)
-        try:
-            yield
-        finally:
-            self._modules.pop()
+        return _While(self, "module_name", name)
 
-    @contextmanager
-    def as_category(self, category: Category) -> Iterator[None]:
+    def as_category(self, category: Category) -> _While:
         """Count what is allocated within under ``category``."""
-        before, self.category = self.category, category
-        try:
-            yield
-        finally:
-            self.category = before
+        return _While(self, "category", category)

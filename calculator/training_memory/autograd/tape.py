@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..categories import Category
 from ..formula import Formula
 from .checkpoint import Away, Enough, Frame, Holder, Keeps
-from .memory import Memory, Use
+from .memory import Facts, Memory, Storage, Use
 from .tensors import Argument, Backward, Node, Parameter, Tensor
 from .units import Units
 
@@ -41,7 +41,12 @@ class Tape(Memory):
 
     def new(self, name: str, numel: Formula, dtype: str, order: str = "tokens") -> Tensor:
         """A tensor with memory of its own and no history."""
-        return Tensor(self.storage(name, numel, dtype), numel, dtype, None, order)
+        # As Memory.storage makes it, without its calls: a step has hundreds.
+        number = len(self.facts)
+        category = self.category
+        self.facts.append(Facts(numel, dtype, name, self.module_name, self.part, category))
+        self.moves.append((number, -1, category.place))
+        return Tensor(Storage(self, number), numel, dtype, None, order)
 
     # -- autocast ------------------------------------------------------------------------------
 
@@ -79,7 +84,8 @@ class Tape(Memory):
         As PyTorch does, before anything is computed: a second run of a checkpoint that has saved
         all there is to save never computes the operation. None where no input wants a gradient.
         """
-        self.note_weights(inputs, "use")
+        if self.notes is not None:
+            self.note_weights(inputs, "use")
         if not self.gradients_on:
             return None
         node = Node(name, self._sequence + 1, inputs, backward, outputs)
@@ -88,7 +94,8 @@ class Tape(Memory):
         self._sequence += 1
         node.module, node.part = self.module_name, self.part
         node.logits = self.category is Category.LOGITS
-        self._save(node, saves)
+        if saves:
+            self._save(node, saves)
         return node
 
     @property
@@ -111,17 +118,25 @@ class Tape(Memory):
             return
         for slot, output in enumerate(outputs):
             output.edge = (node, slot)
-        self._save(node, saves)
-        self.note_weights(node.inputs, "used")
+        if saves:
+            self._save(node, saves)
+        if self.notes is not None:
+            self.note_weights(node.inputs, "used")
 
     def note_weights(self, among: Iterable[object], kind: str) -> None:
         """Keep in mind that something happens to the weights among some things."""
-        if self.notes is not None:
-            for one in among:
-                if isinstance(one, Parameter) and not (isinstance(one, Argument) or one.variable):
-                    self.note(kind, one.name)
+        for one in among:
+            if isinstance(one, Parameter) and not (isinstance(one, Argument) or one.variable):
+                self.note(kind, one.name)
 
     def _save(self, node: Node, saves: Sequence[Save]) -> None:
+        if self._replay is None and self._frame is None and self.offload != "saved":
+            for one, why in saves:
+                if not isinstance(one, Parameter):
+                    node.saved.append(one.detached())
+                    use = Use(node.name, why, node.module, node.part)
+                    self.facts[one.storage.number].uses.append(use)
+            return
         for one, why in saves:
             # A parameter is there anyway; a checkpoint counts it among what is saved all the same.
             tensor = None if isinstance(one, Parameter) else one.detached()

@@ -69,6 +69,11 @@ class Parameter:
         #: The 16-bit copy that autocast keeps until the forward pass ends.
         self.cast: Tensor | None = None
 
+    @property
+    def edge(self) -> Parameter | None:
+        """Where its gradient goes, if anywhere."""
+        return self if self.trainable else None
+
 
 class Argument(Parameter):
     """Stands for a tensor from outside, whose gradient is wanted there."""
@@ -149,9 +154,9 @@ class Node:
     ) -> None:
         self.name = name
         self.sequence = sequence
-        self.inputs = tuple(edge_of(one) for one in inputs)
+        self.inputs: list[Edge | None] = [one.edge if one else None for one in inputs]
         #: Size and dtype of each input, which its gradient is brought to.
-        self.expected = tuple((one.numel, one.dtype) if one else None for one in inputs)
+        self.expected = [(one.numel, one.dtype) if one else None for one in inputs]
         self.saved: list[Tensor | Holder | Away] = []
         #: What is called as its backward pass begins.
         self.hooks: list[Callable[[], None]] = []
@@ -162,10 +167,3 @@ class Node:
         self.part: PartOf = ("", 0)
         #: Its gradients have a number for each token and vocabulary entry.
         self.logits = False
-
-
-def edge_of(one: Tensor | Parameter | None) -> Edge | None:
-    """Where the gradient of an operation's input goes, if anywhere."""
-    if isinstance(one, Parameter):
-        return one if one.trainable else None
-    return one.edge if one is not None else None

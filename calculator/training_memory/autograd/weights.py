@@ -21,7 +21,7 @@ class Weights:
 
     def __call__(self, name: str, *shape: str | int) -> Parameter:
         """The parameter of that name; its shape in the run's symbols."""
-        return self.of(name, product(shape))
+        return self._made.get(name) or self.of(name, product(shape))
 
     def of(self, name: str, numel: Formula) -> Parameter:
         """The parameter of that name, of so many numbers."""

@@ -44,6 +44,7 @@ def run_of(row: Row) -> Run:
             "zero": 1 if row["distributed_optimizer"] == "yes" else 0,
             "recompute": row["recompute"],
             "loss": row["loss"],
+            "dropout": row["dropout"] == "yes",
             "routing": row["routing"],
             # A dense model has no experts that GPUs could share.
             "expert_tensor": row["expert_tensor"] if row["expert"] != "1" else None,
@@ -111,7 +112,17 @@ def summary() -> Table:
 
 
 _WORDS = (
-    *("step", "model", "shape", "recompute", "loss", *_COUNTS[3:7], "expert", "expert_tensor"),
+    *(
+        "step",
+        "model",
+        "shape",
+        "recompute",
+        "loss",
+        "dropout",
+        *_COUNTS[3:7],
+        "expert",
+        "expert_tensor",
+    ),
     *("routing", "stage"),
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from .errors import InputError
-from .model import Model
+from .model import Model, Norm
 
 
 class Implementation(StrEnum):
@@ -76,11 +76,12 @@ _HAS: Mapping[str, Mapping[str, object]] = {
     "gemma3": {**_MODERN, **_NO_BIAS, "norms_per_layer": 4, "qk_norm": "head"},
     "phi3": {**_MODERN, **_NO_BIAS, "qk_norm": "none"},
     "plain-llama": {**_MODERN, **_NO_BIAS, "qk_norm": "none"},
+    "nanotron-llama": {**_MODERN, **_NO_BIAS, "qk_norm": "none", "activation": "silu"},
     "megatron-gpt": {
-        **{key: value for key, value in _MODERN.items() if key != "experts"},
-        "activation": "silu",
-        "output_bias": False,
-        "mlp_bias": False,
+        "norms_per_layer": 2,
+        "post_norm": False,
+        "head_bias": False,
+        "final_norm": True,
     },
 }
 
@@ -109,7 +110,7 @@ def _class_for(model: Model, implementation: str) -> str | None:
     if implementation == "torchtitan":
         return "plain-llama"
     if implementation in BY_STAGES:
-        return "megatron-gpt"
+        return "megatron-gpt" if implementation == "megatron" else "nanotron-llama"
     if model.latent:
         return None
     if model.family == "gemma" and model.qk_norm == "head":
@@ -130,7 +131,7 @@ def _misfits(model: Model, family: str) -> Iterator[tuple[str, str]]:
         if not model.positions:
             yield "positions", "1 or more"
         return
-    if model.head_dim % 2:
+    if model.head_dim % 2 and not model.positions:
         yield "head_dim", "an even number, since it rotates pairs"
     if family == "llama":
         # Mixtral alone of the mixtures is followed; Qwen3 alone has norms of heads.
@@ -140,3 +141,37 @@ def _misfits(model: Model, family: str) -> Iterator[tuple[str, str]]:
             yield "dense_layers", "0"
     if family in ("llama", "megatron-gpt") and model.qk_norm not in ("none", "head"):
         yield "qk_norm", "none or head"
+    if family == "megatron-gpt":
+        yield from _misfits_of_megatron(model)
+
+
+def _misfits_of_megatron(model: Model) -> Iterator[tuple[str, str]]:
+    """What Megatron's arguments cannot say, or what is not followed of it."""
+    if model.family == "gpt-neox":
+        yield "family", "attention before the feed-forward layer, and not beside it"
+    shifted = model.norm is Norm.LAYERNORM
+    if model.family == "phi" and shifted:
+        yield "norm", "rmsnorm: Phi-3-small's sparse attention is not Megatron's"
+    if model.norm_bias is not shifted:
+        yield "norm_bias", f"{str(shifted).lower()} with {model.norm}"
+    if model.output_bias is not model.mlp_bias:
+        yield "output_bias", f"mlp_bias ({str(model.mlp_bias).lower()}), all or none"
+    if model.mlp_bias and not model.qkv_bias:
+        yield "qkv_bias", "true where the other products have biases"
+    activations = ("silu", "gelu", "gelu-tanh") if model.gated else ("gelu", "gelu-tanh")
+    if model.activation not in activations:
+        yield "activation", " or ".join(activations)
+    for name, has in (("experts", model.experts > 0), ("latent attention", model.latent)):
+        for field, wanted in _BESIDE_EXPERTS.items() if has else ():
+            if getattr(model, field) != wanted:
+                yield field, f"{str(wanted).lower()} beside {name}"
+
+
+#: What mixtures and latent attention have in the steps that are followed.
+_BESIDE_EXPERTS = {
+    "norm": "rmsnorm",
+    "gated": True,
+    "activation": "silu",
+    "mlp_bias": False,
+    "positions": 0,
+}

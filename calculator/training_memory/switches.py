@@ -248,7 +248,3 @@ def _of_megatron(switches: Switches) -> Iterator[InputError]:
     for name in ("mlp", "norm_kernel"):
         if getattr(switches, name) is Fusion.UNFUSED:
             yield InputError(name, "unfused", "Megatron's is one kernel; use fused")
-    if switches.dropout:
-        yield InputError(
-            "dropout", True, "models of this shape drop nothing in Megatron; use false"
-        )

@@ -65,6 +65,8 @@ core: Any = import_module("megatron.core")
 parallel_state: Any = import_module("megatron.core.parallel_state")
 fusions: Any = import_module("megatron.core.fusions.fused_bias_swiglu")
 gelu_fusion: Any = import_module("megatron.core.fusions.fused_bias_gelu")
+dropping: Any = import_module("megatron.core.fusions.fused_bias_dropout")
+attention: Any = import_module("megatron.core.transformer.attention")
 schedules: Any = import_module("megatron.core.pipeline_parallel.schedules")
 layers: Any = import_module("megatron.core.tensor_parallel.layers")
 random: Any = import_module("megatron.core.tensor_parallel.random")
@@ -101,6 +103,8 @@ def _patch() -> None:
     fusions.swiglu, fusions.swiglu_back = _half, _one_kernel
     fusions.bias_swiglu = lambda inner, bias: _half(inner)
     fusions.bias_swiglu_back = lambda gradient, inner, bias: torch.empty_like(inner)
+    dropping.bias_dropout_add_fused_train = engine.bias_dropout_add
+    attention.SplitAlongDim = engine.split_along_dim
     gelu_fusion.bias_gelu = lambda bias, inner: torch.empty_like(inner)
     gelu_fusion.bias_gelu_back = lambda gradient, bias, inner: torch.empty_like(inner)
     # Transformer Engine's parts.
@@ -209,12 +213,13 @@ def _config(case: MegatronCase) -> Any:
         ffn_hidden_size=model.ffn,
         gated_linear_unit=gated,
         activation_func=nn.functional.silu if gated else nn.functional.gelu,
-        bias_activation_fusion=True,
+        # GELU alone is one kernel without it.
+        bias_activation_fusion=gated or model.mlp_bias,
         normalization="RMSNorm" if str(model.norm) == "rmsnorm" else "LayerNorm",
         add_bias_linear=model.mlp_bias,
         add_qkv_bias=model.qkv_bias,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
+        hidden_dropout=0.1 if case.dropout else 0.0,
+        attention_dropout=0.1 if case.dropout else 0.0,
         bf16=True,
         params_dtype=torch.bfloat16,
         pipeline_dtype=torch.bfloat16,
@@ -300,7 +305,6 @@ def _spec(case: MegatronCase, *, mixed: bool) -> Any:
 
 
 def _attention(case: MegatronCase, module: Any) -> Any:
-    attention = import_module("megatron.core.transformer.attention")
     mask = import_module("megatron.core.transformer.enums").AttnMaskType
     identity = import_module("megatron.core.transformer.identity_op").IdentityOp
     normed = engine.Norm if str(case.built.qk_norm) == "head" else identity
@@ -377,11 +381,11 @@ def _chunk(case: MegatronCase, config: Any, number: int) -> Any:
     specs = [_spec(case, mixed=layer >= dense) for layer in range(begin, begin + count)]
     spec = block.TransformerBlockSubmodules(layer_specs=specs, layer_norm=engine.Norm)
     gpt = import_module("megatron.core.models.gpt").GPTModel
-    return gpt(
+    made = gpt(
         config=config,
         transformer_layer_spec=spec,
         vocab_size=case.padded_vocabulary,
-        max_sequence_length=case.sequence,
+        max_sequence_length=model.positions or case.sequence,
         pre_process=first,
         post_process=last,
         parallel_output=True,
@@ -389,6 +393,11 @@ def _chunk(case: MegatronCase, config: Any, number: int) -> Any:
         position_embedding_type="learned_absolute" if model.positions else "rope",
         vp_stage=stage,
     )
+    if first and model.positions:
+        # As Megatron-LM's Float16Module does: they are made in 32 bits.
+        table = made.embedding.position_embeddings
+        table.weight = nn.Parameter(table.weight.detach().bfloat16())
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -500,19 +509,18 @@ def _heard_backward(*arguments: Any, **options: Any) -> Any:
 schedules.backward_step = _heard_backward
 
 
-def _batch(case: MegatronCase) -> tuple[Any, ...]:
-    """What the loader gives a stage: tokens and positions to the first, the rest to the last."""
+def _batch(case: MegatronCase, model: Any) -> tuple[Any, ...]:
+    """What the loader gives a part: tokens and positions to the first, the rest to the last."""
     size = (case.micro_batch, case.sequence // case.context)
 
     def some(wanted: bool, dtype: Any) -> Any:
         return torch.empty(size, dtype=dtype, device="cuda") if wanted else None
 
-    first, last = parallel_state.is_pipeline_first_stage, parallel_state.is_pipeline_last_stage
     return (
-        some(first(ignore_virtual=True), torch.int64),
-        some(first(ignore_virtual=True), torch.int64),
-        some(last(ignore_virtual=True), torch.int64),
-        some(last(ignore_virtual=True), torch.float32),
+        some(model.pre_process, torch.int64),
+        some(model.pre_process, torch.int64),
+        some(model.post_process, torch.int64),
+        some(model.post_process, torch.float32),
     )
 
 
@@ -523,7 +531,7 @@ def _step(case: MegatronCase, wrapped: list[Any]) -> None:
 
     def forward(_: Any, model: Any) -> tuple[Tensor, Any]:
         _phases.begin("forward")
-        tokens, positions, labels, counts = _batch(case)
+        tokens, positions, labels, counts = _batch(case, model.module)
         output = model(tokens, positions, None, labels=labels)
         return output, lambda made: loss_of(counts, made)
 

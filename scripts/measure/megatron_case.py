@@ -19,12 +19,13 @@ class MegatronCase:
     """One step on the GPUs of one pipeline ``stage``, from 0."""
 
     model: str
-    shape: tuple[tuple[str, int], ...] = ()
+    shape: tuple[tuple[str, int | str], ...] = ()
     micro_batch: int = 1
     micro_batches: int = 1
     sequence: int
     recompute: str = "none"
     loss: str = "full"
+    dropout: bool = False
     tensor: int = 1
     sequence_parallel: bool = False
     pipeline: int = 1
@@ -62,6 +63,7 @@ def cases() -> Iterator[MegatronCase]:
     """Every step of the table."""
     yield from _dense()
     yield from _mixtures()
+    yield from _gpts()
 
 
 def _mixtures() -> Iterator[MegatronCase]:
@@ -256,4 +258,79 @@ def _dense() -> Iterator[MegatronCase]:
         sequence_parallel=True,
         data=2,
         distributed_optimizer=True,
+    )
+
+
+def _gpts() -> Iterator[MegatronCase]:
+    """GPTs: each way of splitting with each of recomputing; a tied head on another stage; parts."""
+    for recompute in RECOMPUTES:
+        for tensor in (1, 2, 8):
+            yield MegatronCase(
+                model="gpt3-175b",
+                shape=(("layers", 2),),
+                sequence=2048,
+                micro_batch=1 if tensor == 8 else 2,
+                micro_batches=2,
+                recompute=recompute,
+                loss="fused" if tensor == 8 else "full",
+                dropout=tensor > 1,
+                tensor=tensor,
+                sequence_parallel=tensor == 8,
+                data=2,
+                distributed_optimizer=tensor > 1,
+            )
+    for recompute in RECOMPUTES:
+        for stage in (0, 1, 3):
+            yield MegatronCase(
+                model="gpt2-xl",
+                shape=(("layers", 16), ("vocabulary", 8192)),
+                sequence=1024,
+                micro_batch=2,
+                micro_batches=8,
+                recompute=recompute,
+                dropout=recompute != "selective",
+                tensor=5 if recompute == "full" else 1,
+                sequence_parallel=False,
+                pipeline=4,
+                stage=stage,
+                data=2,
+                distributed_optimizer=True,
+            )
+    for stage in range(2):
+        yield MegatronCase(
+            model="gpt2",
+            shape=(("layers", 8), ("vocabulary", 1024)),
+            sequence=1024,
+            micro_batch=2,
+            micro_batches=4,
+            recompute="full" if stage else "none",
+            dropout=True,
+            pipeline=2,
+            interleave=2,
+            stage=stage,
+        )
+    for shape in (
+        (("kv_heads", 4), ("tied", "false")),
+        (("qk_norm", "head"),),
+        (("positions", 0),),
+        (("qkv_bias", "false"), ("output_bias", "false"), ("mlp_bias", "false")),
+    ):
+        yield MegatronCase(
+            model="gpt2",
+            shape=(("layers", 4), ("vocabulary", 1024), *shape),
+            sequence=1024,
+            micro_batch=4,
+            recompute="selective",
+            dropout=len(shape) < 3,
+            tensor=2,
+            sequence_parallel=True,
+        )
+    yield MegatronCase(
+        model="llama-3-8b",
+        shape=(("layers", 4), ("vocabulary", 4096)),
+        sequence=4096,
+        recompute="full",
+        dropout=True,
+        tensor=2,
+        sequence_parallel=True,
     )

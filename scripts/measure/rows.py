@@ -34,7 +34,7 @@ def _text(value: object) -> str:
 def _value(name: str, text: str) -> Any:
     if name == "shape":
         pairs = (item.split("=") for item in text.split())
-        return tuple((name, int(number)) for name, number in pairs)
+        return tuple((name, int(one) if one.isdecimal() else one) for name, one in pairs)
     if text in _FLAGS:
         return _FLAGS[text]
     return int(text) if text.isdecimal() else text

@@ -167,6 +167,7 @@ MEGATRON_COLUMNS = (
     "sequence",
     "recompute",
     "loss",
+    "dropout",
     "tensor",
     "sequence_parallel",
     "pipeline",

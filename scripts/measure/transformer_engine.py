@@ -204,21 +204,103 @@ class _FusedAttention(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
-        """The gradients of queries, keys and values."""
-        return tuple(torch.empty_like(one) for one in ctx.saved_tensors[:3])
+        """The gradients of queries, keys and values, which lie as these do."""
+        query, key, value = ctx.saved_tensors[:3]
+        if query.untyped_storage()._cdata == key.untyped_storage()._cdata:
+            joint = query.new_empty((*query.shape[:-1], 3, query.shape[-1]))
+            return joint.unbind(-2)
+        return tuple(torch.empty_like(one) for one in (query, key, value))
+
+
+def _laid_out(*parts: Tensor) -> tuple[Tensor, ...]:
+    """``get_qkv_layout``: as they lie where all lie together head by head, or else each by itself.
+
+    Where positions turn queries and keys, values lie apart from them and are copied.
+    """
+    first, width = parts[0], parts[0].shape[-1]
+    together = all(
+        one.untyped_storage()._cdata == first.untyped_storage()._cdata
+        and (one.shape, one.stride()) == (first.shape, first.stride())
+        and one.storage_offset() == place * width
+        for place, one in enumerate(parts)
+    )
+    return parts if together else tuple(part.contiguous() for part in parts)
 
 
 class DotProductAttention(nn.Module):
-    """``TEDotProductAttention``: values lie among queries and keys, so they are copied first."""
+    """``TEDotProductAttention``."""
 
     def __init__(self, config: Any, **_: Any) -> None:
         super().__init__()
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
         """The heads' contexts, joined."""
-        parts = (part.contiguous() for part in (query, key, value))
-        seen = _FusedAttention.apply(*parts)
+        seen = _FusedAttention.apply(*_laid_out(query, key, value))
         return seen.view(*seen.shape[:2], -1)
+
+
+class _SplitAlongDim(Function):
+    """Views. Gradients that lie together already are seen as one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, sizes: list[int]) -> tuple[Tensor, ...]:
+        """The parts."""
+        ctx.dim, ctx.sizes, ctx.shape = dim, sizes, x.shape
+        return torch.split(x, sizes, dim=dim)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """The whole: a view, or the parts joined."""
+        first, after = gradients[0], 0
+        together = True
+        for one, size in zip(gradients, ctx.sizes, strict=True):
+            together &= (
+                one.stride() == first.stride()
+                and one.untyped_storage()._cdata == first.untyped_storage()._cdata
+                and one.storage_offset() == after
+            )
+            after += size
+        if together:
+            strides = list(first.stride())
+            return torch.as_strided(first, ctx.shape, strides), None, None
+        return torch.cat(gradients, dim=ctx.dim), None, None
+
+
+def split_along_dim(x: Tensor, dim: int, sizes: list[int]) -> tuple[Tensor, ...]:
+    """``SplitAlongDim``."""
+    return _SplitAlongDim.apply(x, dim, sizes)
+
+
+class _BiasDropoutAdd(Function):
+    """One kernel by torch.compile, which hands a mask on to its backward pass if it drops."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, bias: Tensor | None, residual: Tensor, drops: bool, keeps: bool
+    ) -> Tensor:
+        """The residual stream."""
+        seed = torch.empty((1,), dtype=torch.int64, device="cuda") if drops else None
+        out = torch.empty_like(residual)
+        if drops and keeps:
+            ctx.save_for_backward(torch.empty_like(x, dtype=torch.bool))
+        del seed
+        ctx.bias, ctx.drops = bias, drops
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """Where nothing was dropped the gradient goes on as it is."""
+        of_x = torch.empty_like(gradient) if ctx.drops else gradient
+        of_bias = None if ctx.bias is None else torch.empty_like(ctx.bias)
+        return of_x, of_bias, gradient, None, None
+
+
+def bias_dropout_add(
+    x_with_bias: tuple[Tensor, Tensor | None], residual: Tensor, prob: float
+) -> Any:
+    """``bias_dropout_add_fused_train``."""
+    x, bias = x_with_bias
+    return _BiasDropoutAdd.apply(x, bias, residual, prob > 0, torch.is_grad_enabled())
 
 
 class _Rope(Function):

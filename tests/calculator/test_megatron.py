@@ -21,12 +21,10 @@ from training_memory.step import step
 from training_memory.walk import opened
 
 STEPS = rows_of("megatron-steps.csv")
-#: Where parts interleave, the lower of the two peaks may miss some tokens' numbers.
-ABOUT = 1e-6
 
 
 def run_of(row) -> Run:
-    shape = {n: int(v) for n, _, v in (pair.partition("=") for pair in row["shape"].split())}
+    shape = dict(pair.split("=") for pair in row["shape"].split())
     return Run.from_json(
         {
             "implementation": "megatron",
@@ -51,6 +49,7 @@ def run_of(row) -> Run:
             "zero": int(row["distributed_optimizer"] == "yes"),
             "recompute": row["recompute"],
             "loss": row["loss"],
+            "dropout": row["dropout"] == "yes",
             "routing": row["routing"],
             "expert_tensor": int(row["expert_tensor"]) if row["expert"] != "1" else None,
         }
@@ -72,12 +71,7 @@ def highest(row) -> dict[str, int]:
 @pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
 def test_a_stage_holds_what_megatron_holds(row):
     traced = {name: int(row[f"{name}_bytes"]) for name in ("forward", "backward")}
-    found = highest(row)
-    assert max(found.values()) == max(traced.values())
-    if row["interleave"] == "1":
-        assert found == traced
-    else:
-        assert found == pytest.approx(traced, rel=ABOUT)
+    assert highest(row) == traced
 
 
 @pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
@@ -207,6 +201,31 @@ def test_a_llama_3_8b_is_within_three_hundredths_of_what_was_measured():
     assert worst.peak_bytes / GIB == pytest.approx(43.95, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("tensor", "parallel", "expected"), [(1, False, 34), (8, False, 10 + 24 / 8), (8, True, 34 / 8)]
+)
+def test_a_gpts_layer_keeps_what_korthikanti_et_al_count(tensor, parallel, expected):
+    # arXiv:2205.05198, Table 2, without the scores that a fused kernel never keeps.
+    def kept(layers: int) -> int:
+        request = {
+            "implementation": "megatron",
+            "model": "korthikanti-22b",
+            "shape": {"layers": layers},
+            "sequence": 2048,
+            "micro_batch": 4,
+            "tensor": tensor,
+            "sequence_parallel": parallel,
+            "gpu": None,
+        }
+        return estimate(Run.from_json(request)).worst.totals[Category.ACTIVATIONS]
+
+    rows = 2048 * 4
+    # Beside the paper's: two norms' means and deviations, attention's sums, random states.
+    own = rows // tensor if parallel else rows
+    spread = 4 * 4 * own + 4 * rows * 64 // tensor + 512
+    assert kept(3) - kept(2) == expected * rows * 6144 + spread
+
+
 def test_megatron_bridges_count_of_parameters_is_ours_with_norms_divided():
     # Megatron-Bridge's test of its memory formula: 3,400 parameters at 6 + 12/4 bytes, 30,600. The
     # formula divides the norms by tensor and pipeline parallelism, though each GPU has them whole.
@@ -255,6 +274,24 @@ def test_megatron_bridges_count_of_parameters_is_ours_with_norms_divided():
     norms = 2 * 2 * 2 * model.hidden
     final = 2 * model.hidden
     assert rank_at(run, 0).parameters == theirs + norms // 2 - final // 4
+    # And on Megatron's own stages, where the vocabulary is filled up to 256 rows.
+    filled = Run.from_json(
+        {
+            **run.to_json(),
+            "implementation": "megatron",
+            "shape": {**shape, "vocabulary": 256},
+            "dropout": False,
+        }
+    )
+    more = (256 - 32) // 2 * model.hidden
+    held = [
+        sum(block.parameters for block in part_weights(filled, rank_at(filled, stage)))
+        for stage in range(2)
+    ]
+    assert held == [
+        theirs + more + norms // 2 - final // 4,
+        theirs + more + norms // 2 + final * 3 // 4,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +305,20 @@ def test_megatron_bridges_count_of_parameters_is_ours_with_norms_divided():
         ({"loss": "chunked"}, "loss"),
         ({"hold_logits": True}, "hold_logits"),
         ({"mlp": "unfused"}, "mlp"),
-        ({"dropout": True}, "dropout"),
+        ({"model": "pythia-1.4b"}, "implementation"),
+        ({"model": "phi-3-small"}, "implementation"),
+        ({"model": "gpt2", "context": 2}, "context"),
+        ({"model": "gpt2", "shape": {"activation": "relu"}}, "implementation"),
+        ({"model": "gpt2", "shape": {"qkv_bias": False}}, "implementation"),
+        ({"model": "gpt2", "shape": {"output_bias": False}}, "implementation"),
+        ({"model": "gpt2", "shape": {"norm_bias": False}}, "implementation"),
+        (
+            {
+                "model": "mixtral-8x7b",
+                "shape": {"mlp_bias": True, "qkv_bias": True, "output_bias": True},
+            },
+            "implementation",
+        ),
         ({"tensor": 16}, "tensor"),
         ({"pipeline": 3}, "pipeline"),
         ({"pipeline": 2, "schedule": "zero-bubble"}, "schedule"),
@@ -446,6 +496,8 @@ def test_nanotron_keeps_what_its_tensor_parallel_gpus_gather():
         ({"recipe": "mixed-adam"}, "recipe"),
         ({"recipe": "fp32-adam"}, "recipe"),
         ({"zero": 3}, "zero"),
+        ({"dropout": True}, "dropout"),
+        ({"model": "gpt2"}, "implementation"),
     ],
 )
 def test_what_is_not_followed_of_nanotron_is_refused_by_name(fields, named):

@@ -342,6 +342,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         "megatron-gpt3.sh",
         "megatron",
         {
+            "dropout": True,  # Megatron's own 0.1
             "sequence": 2048,
             "micro_batch": 1,
             "micro_batches": 1536,  # 64 GPUs, all of them in one replica
@@ -356,6 +357,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         "megatron-llama.sh",
         "megatron",
         {
+            "dropout": True,  # Megatron's own 0.1
             "sequence": 8192,
             "micro_batch": 2,
             "micro_batches": 8,  # 128 / (2 x 8 replicas of 4 GPUs)
@@ -373,6 +375,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         "megatron-experts.sh",
         "megatron",
         {
+            "dropout": True,  # Megatron's own 0.1
             "sequence": 4096,
             "micro_batch": 1,
             "micro_batches": 4,
@@ -391,6 +394,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         "megatron.yaml",
         "megatron",
         {
+            "dropout": False,
             "sequence": 1024,
             "micro_batch": 4,
             "micro_batches": 4,

@@ -148,6 +148,9 @@ class BackwardPass:
         for hook in parameter.hooks:
             hook()
         parameter.hooks.clear()
+        if isinstance(parameter, Argument) and parameter.copies and gradient is not None:
+            with self.tape.as_category(WORKING):
+                gradient = self.tape.new("gradient, side by side", gradient.numel, gradient.dtype)
         if parameter.variable is not None or isinstance(parameter, Argument):
             parameter.grad = gradient  # no weight's: it goes with the graph, or back to the caller
             return

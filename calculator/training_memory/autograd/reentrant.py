@@ -16,8 +16,13 @@ from .tape import AGAIN, Tape, as_input
 from .tensors import Argument, Grads, Tensor
 
 
-def run_twice(tape: Tape, region: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    """Run a region keeping only its arguments."""
+def run_twice(
+    tape: Tape, region: Callable[..., Tensor], *arguments: Tensor, among: bool = False
+) -> Tensor:
+    """Run a region keeping only its arguments.
+
+    ``among``: they lie among each other in one tensor, and so do their gradients at first.
+    """
     kept = [argument.detached() for argument in arguments]
     for argument in kept:
         use = Use("checkpoint", AGAIN, tape.module_name, tape.part)
@@ -29,6 +34,7 @@ def run_twice(tape: Tape, region: Callable[..., Tensor], *arguments: Tensor) -> 
             # Whoever goes on holding the graph holds what it began with.
             assert isinstance(one.edge, Argument)
             one.edge.variable = one.detached()
+            one.edge.copies = among
         # The node's own hold on them lasts as long as its backward pass, that is, this function.
         held, kept[:] = list(kept), []
         before, tape.gradients_on = tape.gradients_on, True

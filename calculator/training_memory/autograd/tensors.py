@@ -76,9 +76,17 @@ class Parameter:
 
 
 class Argument(Parameter):
-    """Stands for a tensor from outside, whose gradient is wanted there."""
+    """Stands for a tensor from outside, whose gradient is wanted there.
 
-    __slots__ = ()
+    ``copies``: the tensor lies among others, so a gradient that does as well is copied
+    (AccumulateGrad's layout contract).
+    """
+
+    __slots__ = ("copies",)
+
+    def __init__(self, name: str, numel: Formula, dtype: str) -> None:
+        super().__init__(name, numel, dtype)
+        self.copies = False
 
 
 class Tensor:

@@ -15,7 +15,8 @@ from ..autograd.tape import Tape
 from ..autograd.tensors import Grads, Tensor
 from ..autograd.weights import Weights
 from ..categories import Category
-from .megatron import ONE, OUTPUT_WEIGHTS, QKV, QKV_WEIGHTS, Batch, Stage, elsewhere, loss_of_parts
+from .megatron import OUTPUT_WEIGHTS, QKV, QKV_WEIGHTS, Stage
+from .megatron_ends import ONE, Batch, elsewhere, loss_of_parts
 from .sizes import HEAD_ROWS, KEYS, LOGITS, OWN_TOKENS, QUERIES, ROWS, TOKENS, WIDE
 
 

@@ -46,6 +46,9 @@ def _of_megatron(run: Run) -> Iterator[InputError]:
     if run.model.latent and layout.context > 1:
         allowed = "latent attention of GPUs that share a sequence is not followed; use 1"
         yield InputError("context", layout.context, allowed)
+    if run.model.positions and layout.context > 1:
+        allowed = "learned positions of GPUs that share a sequence are not followed; use 1"
+        yield InputError("context", layout.context, allowed)
     if run.model.experts:
         yield from _of_experts(run)
     if layout.layers_per_stage is None and layers % layout.pipeline:
@@ -90,14 +93,10 @@ def _of_nanotron(run: Run) -> Iterator[InputError]:
     if run.recipe.id != "mixed-adam-fp32-grad":
         allowed = "nanotron's gradients are summed in 32 bits: mixed-adam-fp32-grad"
         yield InputError("recipe", run.recipe.id, allowed)
-    for field, plain in (
-        ("qkv_bias", False),
-        ("experts", 0),
-        ("qk_norm", "none"),
-        ("kv_lora_rank", 0),
-    ):
-        if getattr(run.model, field) != plain:
-            yield InputError("implementation", "nanotron", f"a Llama, which has {field} {plain}")
+    if run.switches.dropout:
+        yield InputError("dropout", True, "nanotron's Llamas drop nothing; use false")
+    if run.model.latent:
+        yield InputError("implementation", "nanotron", "a Llama, which has kv_lora_rank 0")
 
 
 def _shares(run: Run) -> Iterator[InputError]:

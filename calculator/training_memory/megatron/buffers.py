@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from math import lcm
 
 from ..layouts import Weight
+from ..model import Model
 from ..rank import Rank
 from ..records import dataclass
 from ..run import Run
@@ -41,14 +42,16 @@ def part_weights(run: Run, rank: Rank, part: int = 0) -> tuple[Block, ...]:
     first, layers = rank.stage == 0 and part == 0, rank.layers_at_once
     found = []
     if first:
-        table = Weight(name="embedding", shape=(rows, model.hidden), vocabulary=True)
-        found.append(Block(weights=((1, table),)))
+        tables = [(1, Weight(name="embedding", shape=(rows, model.hidden), vocabulary=True))]
+        if model.positions:
+            tables.append(_one("positions", model.positions, model.hidden))
+        found.append(Block(weights=tuple(tables)))
     mixed = mixed_layers(run, rank, part)
     for times, is_mixed in ((layers - mixed, False), (mixed, True)):
         if times:
             found.append(Block(weights=tuple(_layer(run, mixed=is_mixed)), times=times))
     if rank.has_head(part):
-        last = [(1, Weight(name="final norm", shape=(model.hidden,)))]
+        last = [*_norm(model, "final norm", model.hidden)]
         if not model.tied or not first:
             shape = (rows, model.hidden)
             last.append((1, Weight(name="head", shape=shape, vocabulary=True)))
@@ -60,29 +63,43 @@ def _one(name: str, *shape: int) -> tuple[int, Weight]:
     return 1, Weight(name=name, shape=shape)
 
 
+def _norm(model: Model, name: str, width: int) -> Iterator[tuple[int, Weight]]:
+    yield _one(name, width)
+    if model.norm_bias:
+        yield _one(f"{name} bias", width)
+
+
+def _product(
+    name: str, height: int, width: int, *, biased: bool = False
+) -> Iterator[tuple[int, Weight]]:
+    yield _one(name, height, width)
+    if biased:
+        yield _one(f"{name} bias", height)
+
+
 def _layer(run: Run, *, mixed: bool) -> Iterator[tuple[int, Weight]]:
     model, hidden = run.model, run.model.hidden
     yield from _latent_attention(run) if model.latent else _attention(run)
-    yield _one("mlp norm", hidden)
+    yield from _norm(model, "mlp norm", hidden)
     if mixed:
         yield from _mixture(run)
     else:
-        wide = model.ffn // run.layout.tensor
-        yield _one("gate and up", 2 * wide, hidden)
-        yield _one("down", hidden, wide)
+        wide, biased = model.ffn // run.layout.tensor, model.mlp_bias
+        name, parts = ("gate and up", 2) if model.gated else ("up", 1)
+        yield from _product(name, parts * wide, hidden, biased=biased)
+        yield from _product("down", hidden, wide, biased=biased)
 
 
 def _attention(run: Run) -> Iterator[tuple[int, Weight]]:
     model, tensor, hidden = run.model, run.layout.tensor, run.model.hidden
     queries, keys = model.query_width // tensor, max(model.kv_heads // tensor, 1) * model.head_dim
-    yield _one("attention output", hidden, queries)
-    yield _one("attention norm", hidden)
-    yield _one("query, key and value", queries + 2 * keys, hidden)
-    if model.qkv_bias:
-        yield _one("query, key and value bias", queries + 2 * keys)
+    yield from _product("attention output", hidden, queries, biased=model.output_bias)
+    yield from _norm(model, "attention norm", hidden)
+    joint = queries + 2 * keys
+    yield from _product("query, key and value", joint, hidden, biased=model.qkv_bias)
     if model.qk_norm != "none":
-        yield _one("query norm", model.head_dim)
-        yield _one("key norm", model.head_dim)
+        yield from _norm(model, "query norm", model.head_dim)
+        yield from _norm(model, "key norm", model.head_dim)
 
 
 def _latent_attention(run: Run) -> Iterator[tuple[int, Weight]]:
@@ -117,19 +134,21 @@ def _mixture(run: Run) -> Iterator[tuple[int, Weight]]:
 
 #: Each expert's weights, which have replicas of their own where experts are shared out.
 EXPERTS = ("expert's gate and up", "expert's down")
+#: What a tied head shares with the first stage.
+TABLES = ("embedding", "head")
 
 
-def of_experts(blocks: Sequence[Block], *, wanted: bool) -> tuple[Block, ...]:
-    """The experts' weights alone, or all others."""
+def named(blocks: Sequence[Block], names: Sequence[str], *, wanted: bool) -> tuple[Block, ...]:
+    """The weights of these names alone, or all others."""
     return tuple(
         Block(weights=weights, times=block.times)
         for block in blocks
-        if (weights := tuple(o for o in block.weights if (o[1].name in EXPERTS) is wanted))
+        if (weights := tuple(o for o in block.weights if (o[1].name in names) is wanted))
     )
 
 
 #: Weights whose gradient comes as a tensor: looked up in, or multiplied by without a main gradient.
-_NOT_ADDED = ("embedding", "router", "shared gate")
+_NOT_ADDED = ("embedding", "positions", "router", "shared gate")
 
 
 def of_products(blocks: Sequence[Block], *, tied: bool) -> Iterator[Weight]:

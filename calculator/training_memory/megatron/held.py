@@ -11,7 +11,7 @@ from ..implementations import Implementation
 from ..layouts import rounded
 from ..rank import Rank
 from ..run import Run
-from .buffers import Block, Buffer, buffer, of_experts, of_products, part_weights
+from .buffers import EXPERTS, TABLES, Block, Buffer, buffer, named, of_products, part_weights
 from .shape import dense_layers, mixed_layers, values
 
 FP32_BYTES = 4
@@ -31,10 +31,10 @@ _Row = tuple[str, Category, int, str]
 def _rows(run: Run, rank: Rank) -> Iterator[_Row]:
     parts = [part_weights(run, rank, part) for part in range(rank.parts)]
     shared_out = run.layout.zero > 0
-    made = [one for blocks in parts for one in _buffers(run, blocks)]
+    made = [one for blocks in parts for one in _buffers(run, rank, blocks)]
     everything = [block for blocks in parts for block in blocks]
     if shared_out:
-        size = sum(rounded(BF16_BYTES * one.numel) for one in made)
+        size = sum(rounded(BF16_BYTES * _numel(buckets)) for buckets in made)
         yield "weights, in one buffer", Category.WEIGHTS, size, WEIGHTS
     else:
         size = sum(
@@ -44,9 +44,9 @@ def _rows(run: Run, rank: Rank) -> Iterator[_Row]:
         )
         yield "weights", Category.WEIGHTS, size, WEIGHTS
     gradient_bytes = run.recipe.by_category[Category.GRADIENTS]
-    main = sum(rounded(gradient_bytes * one.numel) for one in made)
+    main = sum(rounded(gradient_bytes * _numel(buckets)) for buckets in made)
     yield "main gradients, in one buffer", Category.GRADIENTS, main, GRADIENTS
-    pieces = (piece for one in made for piece in one.pieces())
+    pieces = (piece for buckets in made for one in buckets for piece in one.pieces())
     own = sum(count * rounded(FP32_BYTES * numel) for count, numel in pieces)
     of_its_share = " of this GPU's share" if shared_out and run.layout.replicas > 1 else ""
     yield f"master copy{of_its_share}", Category.MASTER, own, MASTER
@@ -62,6 +62,8 @@ def _rows(run: Run, rank: Rank) -> Iterator[_Row]:
     if run.model.latent:
         # Each layer has cosines and sines of its own.
         angles = rank.layers * 2 * rounded(BF16_BYTES * known["s"] * known["E"])
+    elif run.model.positions:
+        angles = 0
     else:
         angles = rank.parts * rounded(FP32_BYTES * known["s"] * known["e"])
     yield "rotary angles", Category.ACTIVATIONS, angles, ANGLES
@@ -72,15 +74,26 @@ def _rows(run: Run, rank: Rank) -> Iterator[_Row]:
     yield "token counter", Category.ACTIVATIONS, rounded(FP32_BYTES), COUNTER
 
 
-def _buffers(run: Run, blocks: Sequence[Block]) -> Iterator[Buffer]:
-    """A part's buffer, and that of its experts where each GPU has its own of them."""
+def _numel(buckets: Sequence[Buffer]) -> int:
+    return sum(one.numel for one in buckets)
+
+
+def _buffers(run: Run, rank: Rank, blocks: Sequence[Block]) -> Iterator[Sequence[Buffer]]:
+    """A part's buffer, and that of its experts where each GPU has its own of them.
+
+    Either in buckets that are shared out by themselves: an embedding that first and last stage both
+    have is one, so that its gradients can be summed over the two.
+    """
     layout, shared_out = run.layout, run.layout.zero > 0
     apart = run.model.experts > 0 and layout.expert > 1
-    rest = of_experts(blocks, wanted=False) if apart else blocks
-    yield buffer(rest, replicas=layout.replicas, shared_out=shared_out)
+    rest = named(blocks, EXPERTS, wanted=False) if apart else blocks
+    buckets = [rest]
+    if shared_out and run.model.tied and rank.stages > 1:
+        buckets = [named(rest, TABLES, wanted=wanted) for wanted in (False, True)]
+    yield [buffer(one, replicas=layout.replicas, shared_out=shared_out) for one in buckets if one]
     if apart:
-        experts = of_experts(blocks, wanted=True)
-        yield buffer(experts, replicas=layout.expert_replicas, shared_out=shared_out)
+        experts = named(blocks, EXPERTS, wanted=True)
+        yield [buffer(experts, replicas=layout.expert_replicas, shared_out=shared_out)]
 
 
 def _of_the_last_routing(run: Run, rank: Rank, mixed: int) -> Iterator[_Row]:

@@ -7,7 +7,9 @@ from functools import lru_cache
 from ..autograd.memory import WORKING
 from ..autograd.tape import Tape
 from ..autograd.tensors import Tensor
-from ..blocks.megatron import ONE, Stage, StageStructure
+from ..blocks.megatron import Stage
+from ..blocks.megatron_ends import ONE
+from ..blocks.megatron_structure import StageStructure
 from ..blocks.nanotron import NanotronStage
 from ..recording import Recording, of_memory
 
@@ -38,7 +40,7 @@ def _passes(tape: Tape, stage: Stage) -> list[Tensor | None]:
     if stage.structure.last:
         tape.mark("backward", "loss")
         kept = output.detached()
-        if not stage.structure.first:
+        if not (stage.structure.first or stage.structure.interleaves):
             # A pipeline's last stage gives back its output's memory like every other.
             kept = tape.new("stub of the loss", ONE, "fp32")
         stage.run_backward(tape, (output, None))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..blocks.ledger import Recompute
-from ..blocks.megatron import StageStructure
 from ..blocks.megatron_experts import ExpertStructure
+from ..blocks.megatron_structure import StageStructure
 from ..implementations import Implementation
 from ..layout import Routing
+from ..model import Norm
 from ..rank import Rank
 from ..run import Run
 
@@ -40,6 +41,7 @@ def values(run: Run) -> Mapping[str, int]:
         "V": padded_vocabulary(run) // layout.tensor,
         "t": layout.tensor,
         "C": layout.context,
+        "P": model.positions,
         **(_of_experts(run, tokens) if model.experts else {}),
         **(_of_latents(run) if model.latent else {}),
     }
@@ -74,6 +76,12 @@ def _of_experts(run: Run, tokens: int) -> Mapping[str, int]:
         "S": model.shared_experts * model.shared_expert_ffn // layout.tensor,
         "F": model.expert_ffn // layout.expert_tensor,
     }
+
+
+def drops(run: Run) -> bool:
+    """Whether something is dropped: as Megatron's arguments have it, of GPTs a tenth."""
+    dropout = run.switches.dropout
+    return run.model.positions > 0 if dropout is None else dropout
 
 
 def dense_layers(run: Run, rank: Rank, part: int) -> int:
@@ -120,6 +128,12 @@ def structure(
         context=str(layout.context_exchange) if layout.context > 1 else "none",
         style=str(run.implementation),
         normed=model.qk_norm != "none",
+        learned=model.positions > 0,
+        shifted=model.norm is Norm.LAYERNORM,
+        biased=model.mlp_bias,
+        gated=model.gated,
+        drops=drops(run),
+        interleaves=last and layout.interleave > 1,
         latent=("all" if model.q_lora_rank else "keys") if model.latent else "none",
         experts=_experts(run, alone=alone, waits=waits) if mixed else None,
     )

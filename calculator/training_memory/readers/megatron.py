@@ -5,16 +5,13 @@ Names and defaults follow ``megatron/training/arguments.py``.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-
 from ..errors import InputError
 from ..units import parse_count
-from .table import Format, Row, Taken, choice, count, flag, is_on, lost, taken, text, word_of, words
+from . import megatron_experts, megatron_shape
+from .table import Format, Taken, choice, count, flag, is_on, lost, taken, text, word_of, words
 from .training_arguments import clips
 
 _OFFLOAD = "what is moved to the host was counted as staying on the GPU"
-_DISPATCHER = "tokens were counted as the all-to-all dispatcher moves them"
 _FP8 = "8-bit operations and weights are not modelled"
 _SECTIONS = ("language_model.", "model_parallel.", "MODEL_ARGS.", "model.", "ARGS.")
 
@@ -24,21 +21,6 @@ def plain(path: str) -> str:
     for section in _SECTIONS:
         path = path.removeprefix(section)
     return path.removeprefix("--").replace("-", "_") if not path.startswith("sbatch.") else path
-
-
-def _shape(key: str, field: str, *, least: int = 1) -> Row:
-    return count(key, f"shape.{field}", least=least)
-
-
-def _shape_flag(key: str, field: str, means: object = True) -> Row:
-    @taken(key, (f"shape.{field}",))
-    def row(name: str, value: object) -> Taken:
-        on = is_on(name, value)
-        if means is False:
-            return Taken(settings={f"shape.{field}": False} if on else {})
-        return Taken(settings={f"shape.{field}": means} if on else {})
-
-    return row
 
 
 @taken("bf16", ("compute_dtype", "master", "gradient_dtype"))
@@ -97,129 +79,18 @@ def _modules(name: str, value: object) -> Taken:
     return Taken(settings={}, lost="" if words == {"core_attn"} else why)
 
 
-@taken("position_embedding_type", ("shape.rotary",))
-def _positions(name: str, value: object) -> Taken:
-    word = word_of(value)
-    known = ("learned_absolute", "rope", "mrope", "yarn", "relative", "none")
-    if word not in known:
-        raise InputError.unknown_name(name, word, known)
-    return Taken(settings={"shape.rotary": word != "learned_absolute"})
-
-
-@taken("normalization", ("shape.norm",))
-def _normalization(name: str, value: object) -> Taken:
-    word = word_of(value)
-    if word not in ("layernorm", "rmsnorm"):
-        raise InputError.unknown_name(name, value, ("LayerNorm", "RMSNorm"))
-    return Taken(settings={"shape.norm": word})
-
-
-@taken("moe_shared_expert_intermediate_size", ("shape.shared_experts", "shape.shared_expert_ffn"))
-def _shared_expert(name: str, value: object) -> Taken:
-    width = parse_count(name, value)
-    return Taken(settings={"shape.shared_experts": 1, "shape.shared_expert_ffn": width})
-
-
-@taken("moe_layer_freq", ("shape.dense_layers",))
-def _expert_layers(name: str, value: object) -> Taken:
-    """1: every layer has experts; a pattern such as ([0]*3+[1]*58): the first have none."""
-    pattern = _pattern(value)
-    dense = pattern.find("1") if pattern else -1
-    if dense >= 0 and "0" not in pattern[dense:]:
-        return Taken(settings={"shape.dense_layers": dense} if dense else {})
-    return Taken(settings={}, lost="layers with and without experts in turn are not modelled")
-
-
-def _pattern(value: object) -> str:
-    """Ones and zeros, one a layer; "" for what is not understood."""
-    if isinstance(value, list):
-        return "".join(map(str, value)) if {*value} <= {0, 1} else ""
-    text_ = str(value).replace(" ", "").strip("'\"")
-    if text_ == "1":
-        return "1"
-    whole = re.fullmatch(r"\(?([\[\]0-9,*+]+?)\)?(?:\*1)?", text_)
-    found = ""
-    for item in whole.group(1).split("+") if whole else ():
-        part = re.fullmatch(r"\[([01,]+)\](?:\*([0-9]{1,5}))?", item)
-        if not part:
-            return ""
-        found += part.group(1).replace(",", "") * int(part.group(2) or 1)
-    return found
+@taken("hidden_dropout", ("dropout",), usual=0.1)
+def _dropout(name: str, value: object) -> Taken:
+    try:
+        chance = float(str(value))
+    except ValueError:
+        raise InputError(name, value, "a chance from 0 to 1, such as 0.1") from None
+    return Taken(settings={"dropout": chance > 0})
 
 
 @taken("rampup_batch_size", ())
 def _rampup(name: str, value: object) -> Taken:
     return Taken(settings={}, lost="the step at the end of the ramp was counted")
-
-
-def finish(_: Mapping[str, object], settings: dict[str, object]) -> None:
-    """Make a shape of the arguments that say one, with what follows from them."""
-    each = settings.pop("virtual_layers", None)
-    if each is not None and "shape.layers" in settings:
-        # Layers of a stage in parts of so many.
-        on_stage = int(str(settings["shape.layers"])) // int(str(settings.get("pipeline", 1)))
-        settings["interleave"] = max(1, on_stage // int(str(each)))
-    settings.setdefault("shape.rotary", False)
-    shape = {
-        name.removeprefix("shape."): settings.pop(name)
-        for name in [*settings]
-        if name.startswith("shape.")
-    }
-    rotary, grouped = shape.pop("rotary"), shape.pop("grouped", False)
-    positions = shape.pop("max_positions", settings.get("sequence"))
-    if not {"layers", "hidden", "heads"} <= shape.keys():
-        return
-    hidden = int(str(shape["hidden"]))
-    gated = bool(shape.get("gated"))
-    # Megatron's width of a gated layer: two thirds of four times hidden, in steps of 64.
-    shape.setdefault("ffn", int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden)
-    if "experts" in shape:
-        shape.setdefault("expert_ffn", shape["ffn"])
-        shape.setdefault("experts_per_token", 2)
-    _latents(shape)
-    if not rotary:
-        shape["positions"] = positions or 0
-    if not grouped:
-        shape.pop("kv_heads", None)
-    if shape.pop("no_bias", False):
-        shape |= {"output_bias": False, "mlp_bias": False}
-        shape.setdefault("qkv_bias", False)
-    if "vocabulary" in shape and not shape.pop("padded", False):
-        step = int(str(shape.pop("vocabulary_step", 128))) * int(str(settings.get("tensor", 1)))
-        shape["vocabulary"] = -(-int(str(shape["vocabulary"])) // step) * step
-    shape.pop("vocabulary_step", None)
-    shape.pop("padded", None)
-    settings["shape"] = shape
-
-
-def _latents(shape: dict[str, object]) -> None:
-    """Latent attention's sizes, as Megatron has them where nothing is said; or none."""
-    latent = shape.pop("latent", False)
-    for name, usual in _LATENT.items():
-        if latent:
-            shape.setdefault(name, usual)
-        else:
-            shape.pop(name, None)
-    if latent:
-        parts = (shape["qk_nope_head_dim"], shape["qk_rope_head_dim"])
-        shape["head_dim"] = sum(int(str(part)) for part in parts)
-        # --qk-layernorm norms the latents here, which they always are.
-        shape.pop("qk_norm", None)
-
-
-_LATENT = {
-    "q_lora_rank": 0,
-    "kv_lora_rank": 32,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-}
-
-
-@taken("padded_vocab_size", ("shape.vocabulary", "shape.padded"))
-def _padded(name: str, value: object) -> Taken:
-    number = parse_count(name, value)
-    return Taken(settings={"shape.vocabulary": number, "shape.padded": True})
 
 
 FORMAT = Format(
@@ -366,74 +237,10 @@ FORMAT = Format(
                 "inference_optimized": "these layers are not modelled; Transformer Engine's were",
             },
         ),
-        _shape("num_layers", "layers"),
-        _shape("hidden_size", "hidden"),
-        _shape("num_attention_heads", "heads"),
-        _shape("ffn_hidden_size", "ffn"),
-        _shape("kv_channels", "head_dim"),
-        _shape("num_query_groups", "kv_heads"),
-        _shape_flag("group_query_attention", "grouped"),
-        _shape("vocab_size", "vocabulary"),
-        _padded,
-        _shape("make_vocab_size_divisible_by", "vocabulary_step"),
-        _shape("max_position_embeddings", "max_positions"),
-        _positions,
-        _shape_flag("use_rotary_position_embeddings", "rotary"),
-        _normalization,
-        taken("swiglu", ("shape.gated", "shape.activation"))(
-            lambda name, value: Taken(
-                settings={"shape.gated": True, "shape.activation": "silu"}
-                if is_on(name, value)
-                else {}
-            )
-        ),
-        lost(
-            "squared_relu",
-            "its feed-forward layer was counted with GELU",
-            "openai_gelu",
-            "onnx_safe",
-        ),
-        _shape_flag("untie_embeddings_and_output_weights", "tied", False),
-        _shape_flag("disable_bias_linear", "no_bias"),
-        _shape_flag("add_qkv_bias", "qkv_bias"),
-        taken("qk_layernorm", ("shape.qk_norm",))(
-            lambda name, value: Taken(
-                settings={"shape.qk_norm": "head"} if is_on(name, value) else {}
-            )
-        ),
-        _shape("num_experts", "experts"),
-        _shape("moe_router_topk", "experts_per_token"),
-        _shape("moe_ffn_hidden_size", "expert_ffn"),
-        _shared_expert,
-        _shape_flag("moe_shared_expert_gate", "shared_expert_gate"),
-        _expert_layers,
-        choice(
-            "moe_token_dispatcher_type",
-            {"alltoall": {}, "allgather": _DISPATCHER, "flex": _DISPATCHER},
-        ),
-        choice(
-            "moe_router_dtype",
-            {"fp32": {}, "fp64": "the router was counted in fp32"},
-        ),
-        lost(
-            "moe_expert_capacity_factor",
-            "experts were counted with as many tokens as choose them, none dropped or filled up",
-            "moe_pad_expert_input_to_capacity",
-            off=(None, False, -1, -1.0, "-1", "-1.0"),
-        ),
-        lost("moe_use_legacy_grouped_gemm", "grouped products of Transformer Engine were counted"),
-        _shape_flag("multi_latent_attention", "latent"),
-        _shape("q_lora_rank", "q_lora_rank"),
-        _shape("kv_lora_rank", "kv_lora_rank"),
-        _shape("qk_head_dim", "qk_nope_head_dim"),
-        _shape("qk_pos_emb_head_dim", "qk_rope_head_dim"),
-        _shape("v_head_dim", "v_head_dim"),
+        *megatron_shape.ROWS,
+        *megatron_experts.ROWS,
         lost("mtp_num_layers", "multi-token prediction is not modelled"),
-        lost(
-            "hidden_dropout",
-            "dropout masks are counted in the textbook's way only",
-            off=(0, 0.0, "0", "0.0"),
-        ),
+        _dropout,
         text("tokenizer_model", "model_name", "hf_model"),
     ),
     beside=words(
@@ -460,5 +267,5 @@ FORMAT = Format(
         "the vocabulary, where the tokenizer decides it",
     ),
     plain=plain,
-    finish=finish,
+    finish=megatron_shape.finish,
 )

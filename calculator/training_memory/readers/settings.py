@@ -62,6 +62,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "fsdp_units": ("fsdp_units", "what FSDP gathers at a time"),
     "optimizer_in_backward": ("optimizer_in_backward", "whether weights are updated in backward"),
     "offload": ("offload", "what waits on the host"),
+    "dropout": ("dropout", "whether anything is dropped"),
     "compile": ("compile", "what is compiled"),
     "mlp": ("mlp", "whether the feed-forward layer's activation is one kernel"),
     "norm_kernel": ("norm_kernel", "whether a norm is one kernel"),

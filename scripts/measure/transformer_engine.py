@@ -203,7 +203,7 @@ class _FusedAttention(Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         """The gradients of queries, keys and values, which lie as these do."""
         query, key, value = ctx.saved_tensors[:3]
         if query.untyped_storage()._cdata == key.untyped_storage()._cdata:
@@ -243,7 +243,7 @@ class _SplitAlongDim(Function):
     """Views. Gradients that lie together already are seen as one."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int, sizes: list[int]) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, x: Tensor, dim: int, sizes: list[int]) -> Any:
         """The parts."""
         ctx.dim, ctx.sizes, ctx.shape = dim, sizes, x.shape
         return torch.split(x, sizes, dim=dim)
@@ -266,7 +266,7 @@ class _SplitAlongDim(Function):
         return torch.cat(gradients, dim=ctx.dim), None, None
 
 
-def split_along_dim(x: Tensor, dim: int, sizes: list[int]) -> tuple[Tensor, ...]:
+def split_along_dim(x: Tensor, dim: int, sizes: list[int]) -> Any:
     """``SplitAlongDim``."""
     return _SplitAlongDim.apply(x, dim, sizes)
 

@@ -12,18 +12,17 @@ from .sizes import OWN_ROWS, OWN_TOKENS, ROWS, TOKENS
 class StageStructure:
     """What decides the order of a stage's events, apart from any size.
 
-    ``split``: several GPUs share each layer; ``shares_tokens``: and the tokens between its
-    products (sequence parallelism). ``context`` is how GPUs that share a sequence exchange what
-    attention reads ("ring", "all-gather", "ulysses"), or "none". ``first`` and ``last``: the stage
-    has the embedding, the head. ``grouped``: several query heads share a key
-    head; ``normed``: each head's queries and keys are normalised. ``learned``: positions are looked
-    up in a table; ``shifted``: norms are LayerNorms, with a mean and a bias; ``biased``: products
-    have biases; ``gated``: the feed-forward layer has a gate; ``drops``: some of what goes into the
-    residual stream is dropped. ``interleaves``: it is one of several parts on its stage. ``latent``: what attention has latents of: "none", "keys" (and
-    values), "all" (queries too). ``experts``: what the layers have for a feed-forward layer, if a
-    mixture. ``recompute`` is "none", "selective" (the attention
-    core) or "full"; ``loss`` "full" or "fused". ``style`` is whose code it is: "megatron" or
-    "nanotron".
+    ``split``: several GPUs share each layer; ``shares_tokens``: and the tokens between its products
+    (sequence parallelism). ``context`` is how GPUs that share a sequence exchange what attention
+    reads ("ring", "all-gather", "ulysses"), or "none". ``first`` and ``last``: the stage has the
+    embedding, the head. ``grouped``: several query heads share a key head; ``normed``: each head's
+    queries and keys are normalised. ``learned``: positions are looked up in a table; ``shifted``:
+    norms are LayerNorms, with a mean and a bias; ``biased``: products have biases; ``gated``: the
+    feed-forward layer has a gate; ``drops``: some of what goes into the residual stream is dropped.
+    ``interleaves``: it is one of several parts on its stage. ``latent``: what attention has latents
+    of: "none", "keys" (and values), "all" (queries too). ``experts``: what the layers have for a
+    feed-forward layer, if a mixture. ``recompute`` is "none", "selective" (the attention core) or
+    "full"; ``loss`` "full" or "fused". ``style`` is whose code it is: "megatron" or "nanotron".
     """
 
     split: bool

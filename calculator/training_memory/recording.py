@@ -51,6 +51,8 @@ class Section:
     words: dict[bool, tuple[tuple[int, Event], ...]] = field(default_factory=dict, compare=False)
     #: Where they bend a picture, once it was drawn.
     bends: list[Bending] = field(default_factory=list, compare=False)
+    #: Stretches of its moves, from one to before another, once something came between them.
+    pieces: dict[tuple[int, int], Section] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,12 @@ repeats again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from .events import Counter, Event, Node, Repeat
 from .recorded import RecordedStrip, Sized
 from .recording import Section
+from .records import dataclass
 from .running import Running
 from .walk import Shared
 
@@ -22,76 +23,100 @@ Hear = Callable[[str, str, int], tuple[list[Event], list[Event]]]
 Cut = tuple[int, tuple[Event, ...]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """``count`` parts in a row in which the same happens; ``first`` is the first one's number."""
+
+    section: Section
+    cuts: tuple[Cut, ...]
+    count: int = 1
+    first: int = 1
+
+
 def heard(made: Sized, phase: str, turn: int) -> Iterator[tuple[str, tuple[str, int]]]:
     """Every note of a phase of a micro-batch in order: what it is, and the weight."""
+    for section in _sections(made, phase, turn):
+        layered = section.part[0] == "layer"
+        for own, number in made.turns(section) if layered else [(section, 1)]:
+            for _, kind, weight in own.notes:
+                yield kind, (weight, number - 1 if layered else 0)
+
+
+def score(made: Sized, phase: str, turn: int, hear: Hear) -> list[Stretch]:
+    """One phase of a micro-batch with what is heard at its notes; no size of ``made`` is in it."""
+    stretches: list[Stretch] = []
+    for section in _sections(made, phase, turn):
+        if section.part[0] == "layer":
+            stretches += _layers(made, section, hear)
+        else:
+            stretches.append(Stretch(section=section, cuts=_cuts(section, 0, hear)))
+    return stretches
+
+
+def _sections(made: Sized, phase: str, turn: int) -> Iterator[Section]:
     for section in made.recording.sections:
-        if (section.micro_batch, section.phase) == (turn, phase) and section.notes:
-            layered = section.part[0] == "layer"
-            turns = made.turns(section) if layered else [(section, 1)]
-            for own, number in turns:
-                for _, kind, weight in own.notes:
-                    yield kind, (weight, number - 1 if layered else 0)
+        if (section.micro_batch, section.phase) == (turn, phase):
+            yield section
+
+
+def _layers(made: Sized, section: Section, hear: Hear) -> Iterator[Stretch]:
+    """Each of the layers that a section stands for."""
+    before: tuple[Section, tuple[Cut, ...]] | None = None
+    first = count = 0
+    for own, number in made.turns(section):
+        found = (own, _cuts(own, number - 1, hear))
+        if before is not None and found[0] is before[0] and found[1] == before[1]:
+            count += 1
+            continue
+        if before is not None:
+            yield Stretch(section=before[0], cuts=before[1], count=count, first=first)
+        before, first, count = found, number, 1
+    if before is not None:
+        yield Stretch(section=before[0], cuts=before[1], count=count, first=first)
 
 
 def _cuts(section: Section, layer: int, hear: Hear) -> tuple[Cut, ...]:
     found: dict[int, list[Event]] = {}
     for at, kind, weight in section.notes:
         before, after = hear(kind, weight, layer)
-        for place, events in ((at, before), (at + 1, after)):
-            if events:
-                found.setdefault(place, []).extend(events)
-    return tuple((at, tuple(events)) for at, events in found.items())
+        if before:
+            found.setdefault(at, []).extend(before)
+        if after:
+            found.setdefault(at + 1, []).extend(after)
+    return tuple([(at, tuple(events)) for at, events in found.items()])
 
 
 class Loom:
-    """Cuts a recording's sections where something comes between, what is the same only once."""
+    """Puts events between a recording's moves, and what is the same into the tree only once."""
 
     def __init__(self, made: Sized) -> None:
         self.made = made
-        self._cut: dict[tuple[int, int, int], RecordedStrip] = {}
+        self._strips: dict[tuple[int, int, int], RecordedStrip] = {}
         self._layers: dict[tuple[int, tuple[Cut, ...]], Node] = {}
 
-    def woven(self, phase: str, turn: int, hear: Hear) -> list[Node]:
-        """One phase of a micro-batch with what is heard at its notes."""
+    def woven(self, stretches: Iterable[Stretch]) -> list[Node]:
+        """What a score says, with the run's sizes."""
         nodes: list[Node] = []
-        for section in self.made.recording.sections:
-            if (section.micro_batch, section.phase) != (turn, phase):
-                continue
-            if section.part[0] == "layer":
-                nodes += self.layers(section, hear)
-            elif section.notes:
-                nodes += self.pieces(section, _cuts(section, 0, hear))
+        for one in stretches:
+            if one.section.part[0] == "layer":
+                nodes.append(self._repeat(one))
+            elif one.section.notes:
+                nodes += self.pieces(one.section, one.cuts)
             else:
-                nodes += self.made.nodes(section)
+                nodes += self.made.nodes(one.section)
         return nodes
 
-    def layers(self, section: Section, hear: Hear) -> Iterator[Node]:
-        """Each of the layers that a section stands for."""
-        step = 1 if section.phase == "forward" else -1
-        before: tuple[Section, tuple[Cut, ...]] | None = None
-        first = count = 0
-        for own, number in self.made.turns(section):
-            found = (own, _cuts(own, number - 1, hear))
-            if before is not None and found[0] is before[0] and found[1] == before[1]:
-                count += 1
-                continue
-            if before is not None:
-                yield self._repeat(*before, count, first, step)
-            before, first, count = found, number, 1
-        if before is not None:
-            yield self._repeat(*before, count, first, step)
-
-    def _repeat(
-        self, section: Section, cuts: tuple[Cut, ...], count: int, first: int, step: int
-    ) -> Repeat:
-        key = (id(section), cuts)
+    def _repeat(self, one: Stretch) -> Repeat:
+        key = (id(one.section), one.cuts)
         child = self._layers.get(key)
         if child is None:
-            pieces = self.pieces(section, cuts)
-            label = self.made.strip(section).label
+            pieces = self.pieces(one.section, one.cuts)
+            label = self.made.strip(one.section).label
             child = pieces[0] if len(pieces) == 1 else Shared(label, tuple(pieces))
             self._layers[key] = child
-        return Repeat(count=count, child=child, counters=(Counter("layer", first, step),))
+        step = 1 if one.section.phase == "forward" else -1
+        counters = (Counter("layer", one.first, step),)
+        return Repeat(count=one.count, child=child, counters=counters)
 
     def pieces(self, section: Section, cuts: tuple[Cut, ...]) -> list[Node]:
         """A section with events between its moves."""
@@ -110,14 +135,16 @@ class Loom:
 
     def _piece(self, section: Section, begin: int, end: int) -> RecordedStrip:
         key = (id(section), begin, end)
-        if key not in self._cut:
-            moves = section.moves[begin:end]
-            piece = Section(
-                micro_batch=section.micro_batch,
-                phase=section.phase,
-                part=section.part,
-                moves=moves,
-                running=Running(moves, len(self.made.recording.facts)),
-            )
-            self._cut[key] = self.made.strip(piece)
-        return self._cut[key]
+        if key not in self._strips:
+            piece = section.pieces.get((begin, end))
+            if piece is None:
+                moves = section.moves[begin:end]
+                piece = section.pieces[begin, end] = Section(
+                    micro_batch=section.micro_batch,
+                    phase=section.phase,
+                    part=section.part,
+                    moves=moves,
+                    running=Running(moves, len(self.made.recording.facts)),
+                )
+            self._strips[key] = self.made.strip(piece)
+        return self._strips[key]

@@ -10,14 +10,14 @@ from traced import asked as traced_run
 from traced import rows_of
 from training_memory.categories import Category
 from training_memory.deepspeed import flat, step
+from training_memory.deepspeed.scores import Score, played, scores
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
-from training_memory.events import Event, Group, Node, expand
+from training_memory.events import Group
 from training_memory.model import Model
 from training_memory.recorded_step import held_rows, host_bytes, optimizer_id, sized
 from training_memory.run import Run
 from training_memory.walk import climb, walk, walk_expanded
-from training_memory.weaving import Loom
 
 ROWS = rows_of("zero-steps.csv")
 NUMBERS = ("reduce_bucket_size", "prefetch_bucket_size", "param_persistence_threshold")
@@ -83,15 +83,17 @@ def test_micro_batches_in_a_row_are_alike(stage, offload):
     small = {"reduce_bucket_size": 60_000_000, "model": "qwen2.5-0.5b", "micro_batches": 5}
     run = Run.from_json(_run(zero=stage, sharding="deepspeed", offload_optimizer=offload, **small))
     made = sized(run)
-    weave = step._gathered if stage == 3 else step._kept
-    alone = [_events(nodes) for nodes in weave(run, Loom(made), 0, range(5))]
-    kinds = [(count, _events(nodes)) for count, nodes in step.passes(run, made, 0)]
+    given = step.conditions(run, 0)
+    alone = [_events(one) for one in played(made, given, dict.fromkeys(range(5), 1))]
+    kinds = [(one.count, _events(one)) for one in scores(made, given)]
     assert [events for count, events in kinds for _ in range(count)] == alone
     assert len(kinds) <= 3
 
 
-def _events(nodes: list[Node]) -> list[Event]:
-    return [event for event, _ in expand(Group(label="", children=tuple(nodes)))]
+def _events(one: Score) -> list[object]:
+    """Everything that happens in a micro-batch, its layers' numbers included."""
+    stretches = [*(one.forward or ()), *one.backward]
+    return [*[(found.cuts, found.count, found.first) for found in stretches], *one.end]
 
 
 def test_a_thousand_micro_batches_are_no_larger_a_tree_than_three():

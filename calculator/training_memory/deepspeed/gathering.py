@@ -93,6 +93,8 @@ class Gathering:
             if key:
                 self.uses.setdefault(key, []).append(place)
         self.phase = Phase.FORWARD
+        #: Events that are there already: layers have the same ones, which are then soon compared.
+        self._said: dict[tuple[str, int, str, Phase], Event] = {}
         self.begin()
 
     def begin(self) -> None:
@@ -276,12 +278,16 @@ class Gathering:
 
     def event(self, name: str, size: int, why: str) -> Event:
         """Memory of so many bytes is taken, or given back."""
-        which = "backward" if self.phase is Phase.BACKWARD else "forward"
-        return Event(
-            phase=self.phase,
-            category=Category.TEMPORARY,
-            bytes=size,
-            label=f"{name}: {'taken' if size > 0 else 'given back'}",
-            why=why,
-            moment=f"in the {which} pass, at the {name} (DeepSpeed)",
-        )
+        key = (name, size, why, self.phase)
+        found = self._said.get(key)
+        if found is None:
+            which = "backward" if self.phase is Phase.BACKWARD else "forward"
+            found = self._said[key] = Event(
+                phase=self.phase,
+                category=Category.TEMPORARY,
+                bytes=size,
+                label=f"{name}: {'taken' if size > 0 else 'given back'}",
+                why=why,
+                moment=f"in the {which} pass, at the {name} (DeepSpeed)",
+            )
+        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 
 from ..categories import CATEGORIES, Category
@@ -14,10 +14,10 @@ from ..recorded import Sized
 from ..run import Run
 from ..sharding import Host
 from ..walk import climb, left
-from ..weaving import Loom, heard
+from ..weaving import Loom
 from . import flat
-from .buckets import Buckets
-from .gathering import Gathering, Limits
+from .gathering import Limits
+from .scores import Conditions, scores
 from .third import PERSISTENT, SMALL, Shares
 
 #: Norms of gradients are taken in 64 bits (deepspeed/runtime/zero/utils.py, get_norm_dtype).
@@ -167,72 +167,35 @@ def step_on(run: Run, made: Sized, optimizer: str, rank: int) -> Group:
     )
 
 
+def conditions(run: Run, rank: int) -> Conditions:
+    """What decides when one GPU's weights and gradients come and go."""
+    return Conditions(
+        model=run.model,
+        implementation=str(run.implementation),
+        gpus=run.layout.data,
+        stage=run.layout.zero,
+        rank=rank,
+        micro_batches=run.micro_batches,
+        item_bytes=item_bytes(run),
+        overlaps=run.sharding.overlap_comm,
+        offloads=offloads(run),
+        away=run.sharding.offload_param is Host.CPU,
+        limits=limits(run),
+    )
+
+
 #: Micro-batches in a row of which each is like the next: how many, and one's two passes.
 Alike = tuple[int, list[Node]]
 
 
 def passes(run: Run, made: Sized, rank: int) -> Iterator[Alike]:
-    """Every micro-batch's forward and backward pass, in order.
-
-    The first finds no gradients. Where the last does what no other did (stage 1 sums gradients, an
-    optimizer on the CPU is given them), those between are like the second, else all that follow.
-    """
-    last = run.micro_batches - 1
-    turns = {0: 1}
-    if last and (run.layout.zero == 1 or offloads(run)):
-        turns |= {1: last - 1, last: 1} if last > 1 else {last: 1}
-    elif last:
-        turns[1] = last
+    """Every micro-batch's forward and backward pass, in order."""
     loom = Loom(made)
-    one = _gathered if run.layout.zero == 3 else _kept
-    return zip(turns.values(), one(run, loom, rank, turns), strict=True)
-
-
-def _kept(run: Run, loom: Loom, rank: int, turns: Iterable[int]) -> Iterator[list[Node]]:
-    """One micro-batch each, where every GPU has whole weights."""
-    buckets = Buckets(
-        groups(run),
-        rank=rank,
-        stage=run.layout.zero,
-        size=bucket_numbers(run),
-        overlaps=run.sharding.overlap_comm,
-        item_bytes=item_bytes(run),
-        micro_batches=run.micro_batches,
-        offloads=offloads(run),
-    )
-    for turn in turns:
-        again = min(turn, 1)
-        buckets.turn = turn
-        backward = [*loom.woven("backward", again, buckets.hear), *buckets.end()]
-        yield [loom.made.phase("forward", again), _backward(backward)]
-
-
-def _gathered(run: Run, loom: Loom, rank: int, turns: Iterable[int]) -> Iterator[list[Node]]:
-    """The same with weights that are gathered, on every GPU alike."""
-    sizes = {
-        key: numel
-        for group in groups(run)
-        for key, numel in zip(group.keys, group.numels, strict=True)
-    }
-    # In the model's order, in which DeepSpeed numbers them.
-    numels = {key: sizes[key] for key in flat.keys(run.model, str(run.implementation))}
-    for turn in turns:
-        again = min(turn, 1)
-        calls = [*heard(loom.made, "forward", again), *heard(loom.made, "backward", again)]
-        gathering = Gathering(
-            numels,
-            calls,
-            limits(run),
-            gpus=run.layout.data,
-            item_bytes=item_bytes(run),
-            offloads=offloads(run),
-            away=run.sharding.offload_param is Host.CPU,
-            last=turn == run.micro_batches - 1,
-        )
-        forward = loom.woven("forward", again, gathering.hear)
-        gathering.phase = Phase.BACKWARD
-        backward = [*loom.woven("backward", again, gathering.hear), *gathering.end()]
-        yield [Group(label="forward", children=tuple(forward)), _backward(backward)]
+    for one in scores(made, conditions(run, rank)):
+        forward: Node = made.phase("forward", min(one.turn, 1))
+        if one.forward is not None:
+            forward = Group(label="forward", children=tuple(loom.woven(one.forward)))
+        yield one.count, [forward, _backward([*loom.woven(one.backward), *one.end])]
 
 
 def _backward(nodes: list[Node]) -> Group:

@@ -42,11 +42,13 @@ class Shares:
         found = []
         for group in self.groups:
             some: list[int] = []
+            together = 0
             for share in self.of(group):
                 some.append(share)
-                if sum(some) >= SUB_GROUP:
+                together += share
+                if together >= SUB_GROUP:
                     found.append(some)
-                    some = []
+                    some, together = [], 0
             if some:
                 found.append(some)
         return found

@@ -1,0 +1,143 @@
+"""What DeepSpeed does in the middle of each micro-batch, and which micro-batches are alike.
+
+It depends on the recording and on sizes of weights alone, and most changes of a run leave these as
+they are: so the last ones are remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..events import Event, Phase
+from ..model import Model
+from ..recorded import Sized
+from ..recording import Recording
+from ..records import dataclass
+from ..weaving import Stretch, heard, score
+from . import flat
+from .buckets import Buckets
+from .gathering import Gathering, Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """All that decides when a GPU's weights and gradients come and go; nothing else is looked at.
+
+    ``gpus`` share the model, of which this is number ``rank``. ``offloads``: the optimizer is on
+    the CPU, ``away``: so are the weights.
+    """
+
+    model: Model
+    implementation: str
+    gpus: int
+    stage: int
+    rank: int
+    micro_batches: int
+    item_bytes: int
+    overlaps: bool
+    offloads: bool
+    away: bool
+    limits: Limits
+
+    @property
+    def groups(self) -> tuple[flat.Group, ...]:
+        """The optimizer's groups of weights."""
+        return flat.groups(self.model, self.implementation, self.gpus)
+
+    def turns(self) -> dict[int, int]:
+        """Micro-batches that differ, from 0, and how many in a row are like each.
+
+        The first finds no gradients. Where the last does what no other did (stage 1 sums gradients,
+        an optimizer on the CPU is given them), those between are like the second, else all that
+        follow.
+        """
+        last = self.micro_batches - 1
+        if last > 1 and (self.stage == 1 or self.offloads):
+            return {0: 1, 1: last - 1, last: 1}
+        return {0: 1, 1: last} if last else {0: 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Micro-batches from ``turn`` on that are alike; in forward nothing happens where it is None.
+
+    ``end`` follows the backward pass.
+    """
+
+    turn: int
+    count: int
+    forward: Sequence[Stretch] | None
+    backward: Sequence[Stretch]
+    end: Sequence[Event]
+
+
+#: What was last asked for, in order, by recording (which is held, so that no other takes its
+#: place), repeats and conditions: a run's two GPUs of interest, for a few runs.
+_known: dict[tuple[object, ...], tuple[Recording, tuple[Score, ...]]] = {}
+_MOST_KNOWN = 16
+
+
+def scores(made: Sized, conditions: Conditions) -> tuple[Score, ...]:
+    """A step's micro-batches in order."""
+    key = (id(made.recording), *made.repeats.items(), made.first_layer, conditions)
+    found = _known.pop(key, None)
+    if found is None:
+        found = made.recording, tuple(played(made, conditions, conditions.turns()))
+    _known[key] = found
+    if len(_known) > _MOST_KNOWN:
+        del _known[next(iter(_known))]
+    return found[1]
+
+
+def played(made: Sized, conditions: Conditions, turns: dict[int, int]) -> Iterator[Score]:
+    """The micro-batches ``turns``, so many of each."""
+    play = _gathered if conditions.stage == 3 else _kept
+    return play(made, conditions, turns)
+
+
+def _kept(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
+    """Where every GPU has whole weights."""
+    buckets = Buckets(
+        given.groups,
+        rank=given.rank,
+        stage=given.stage,
+        size=given.limits.bucket,
+        overlaps=given.overlaps,
+        item_bytes=given.item_bytes,
+        micro_batches=given.micro_batches,
+        offloads=given.offloads,
+    )
+    for turn, count in turns.items():
+        buckets.turn = turn
+        backward = score(made, "backward", min(turn, 1), buckets.hear)
+        end = tuple(buckets.end())
+        yield Score(turn=turn, count=count, forward=None, backward=backward, end=end)
+
+
+def _gathered(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
+    """Where weights are gathered, on every GPU alike."""
+    sizes = {
+        key: numel
+        for group in given.groups
+        for key, numel in zip(group.keys, group.numels, strict=True)
+    }
+    # In the model's order, in which DeepSpeed numbers them.
+    numels = {key: sizes[key] for key in flat.keys(given.model, given.implementation)}
+    for turn, count in turns.items():
+        again = min(turn, 1)
+        calls = [*heard(made, "forward", again), *heard(made, "backward", again)]
+        gathering = Gathering(
+            numels,
+            calls,
+            given.limits,
+            gpus=given.gpus,
+            item_bytes=given.item_bytes,
+            offloads=given.offloads,
+            away=given.away,
+            last=turn == given.micro_batches - 1,
+        )
+        forward = score(made, "forward", again, gathering.hear)
+        gathering.phase = Phase.BACKWARD
+        backward = score(made, "backward", again, gathering.hear)
+        end = tuple(gathering.end())
+        yield Score(turn=turn, count=count, forward=forward, backward=backward, end=end)

@@ -1,8 +1,8 @@
 """How near the calculator comes to PyTorch on several GPUs, by framework and parallelism.
 
-The traces are data (docs/data/traces/sharded-*.csv and zero-steps.csv, made by scripts/measure);
-the predictions are asked of the calculator whenever the tables are made. Fine-tuned models, and
-what makes room, have a file of their own.
+The traces are data (docs/data/traces/sharded-*.csv, fsdp1-steps.csv and zero-steps.csv, made by
+scripts/measure); the predictions are asked of the calculator whenever the tables are made.
+Fine-tuned models, and what makes room, have a file of their own.
 """
 
 from __future__ import annotations
@@ -27,12 +27,16 @@ _NUMBERS = {
     "param_persistence_threshold": "whole up to",
 }
 _WAYS = {"ddp": "DDP", "fsdp2": "FSDP2"}
+#: FSDP1's strategies as PyTorch names them.
+_STRATEGIES = {"hybrid_shard_zero2": "_HYBRID_SHARD_ZERO2"}
 
 
 def run_of(row: Row) -> Run:
     """The run that a row of the traces is of."""
     if "stage" in row:
         return _of_deepspeed(row)
+    if "strategy" in row:
+        return _of_fsdp1(row)
     request = {
         **request_of(row),
         **tuning_tables.adapters_of(row),
@@ -57,6 +61,26 @@ def run_of(row: Row) -> Run:
             "offload_param": "cpu" if row.get("offload_params") == "yes" else "none",
             "sync_each_batch": row["synced"] == "yes" and row["implementation"] == "huggingface",
         }
+    return Run.from_json(request)
+
+
+def _of_fsdp1(row: Row) -> Run:
+    data, strategy = int(row["data"]) * int(row["replicas"]), row["strategy"]
+    request = {
+        **request_of(row),
+        "loss": row["loss"],
+        "offload": row["offload"],
+        "sharding": "fsdp1",
+        "data": data,
+        "replicate": data if strategy == "no_shard" else row["replicas"],
+        "reshard_after_forward": strategy in ("full_shard", "hybrid_shard", "no_shard"),
+        "backward_prefetch": row["backward_prefetch"],
+        "forward_prefetch": row["forward_prefetch"] == "yes",
+        "use_orig_params": row["use_orig_params"] == "yes",
+        "reduce_dtype": row["reduce_dtype"],
+        "offload_param": "cpu" if row["offload_params"] == "yes" else "none",
+        "sync_each_batch": row["synced"] == "yes",
+    }
     return Run.from_json(request)
 
 
@@ -95,12 +119,19 @@ def _traced() -> Iterator[tuple[Row, int]]:
         yield row, int(row["peak_bytes"])
     for row in rows_of("sharded-tuning.csv"):
         yield row, tuning_tables.highest(row)
+    for row in rows_of("fsdp1-steps.csv"):
+        yield row, max(int(row[f"{phase}_bytes"] or 0) for phase in _PHASES)
+
+
+_PHASES = ("forward", "backward", "clip", "step")
 
 
 def way(row: Row) -> str:
     """How the GPUs of a row share the model."""
     if "stage" in row:
         return f"ZeRO-{row['stage']} of DeepSpeed"
+    if "strategy" in row:
+        return f"FSDP1, {_STRATEGIES.get(row['strategy'], row['strategy'].upper())}"
     parts = [_WAYS[row["sharding"]]] if row["sharding"] in _WAYS else []
     if row["replicas"] != "1":
         parts[-1] += ", hybrid"
@@ -182,6 +213,8 @@ def _told(row: Row) -> str:
     """What the framework was told that it does not do by itself."""
     if "stage" in row:
         return _told_deepspeed(row)
+    if "strategy" in row:
+        return _told_fsdp1(row)
     found = []
     if row["sharding"] == "fsdp2":
         found += [
@@ -222,6 +255,27 @@ def _told(row: Row) -> str:
         waits = ", reduced after the last" if row["synced"] == "no" else ""
         found.append(f"{row['micro_batches']} micro-batches{waits}")
     return ", ".join(found)
+
+
+def _told_fsdp1(row: Row) -> str:
+    each = row["micro_batches"]
+    waits = "" if row["synced"] == "yes" else ", reduced after the last"
+    return ", ".join(
+        text
+        for text, told in (
+            (f"backward prefetch {row['backward_prefetch']}", row["backward_prefetch"] != "none"),
+            ("forward prefetch", row["forward_prefetch"] == "yes"),
+            ("all-gathers not limited", row["limit_all_gathers"] == "no"),
+            ("the optimizer given flat weights", row["use_orig_params"] == "no"),
+            ("reduced in fp32", row["reduce_dtype"] == "fp32" and row["precision"] == "autocast"),
+            ("all that is kept on the CPU", row["offload_params"] == "yes"),
+            ("layers' inputs on the CPU", row["offload"] == "checkpoints"),
+            ("all that is saved on the CPU", row["offload"] == "saved"),
+            (f"{row['loss']} loss", row["loss"] != "full"),
+            (f"{each} micro-batches{waits}", each != "1"),
+        )
+        if told
+    )
 
 
 def _told_deepspeed(row: Row) -> str:

@@ -42,11 +42,12 @@ def optimizer_copies(run: Run) -> tuple[int, int]:
     """Bytes that go to an optimizer on the CPU in a step, and that come back: a GPU's share.
 
     Its gradients and its new weights, both in 16 bits (Ren et al. 2021, ZeRO-Offload,
-    arXiv:2101.06840, section 3.3). From FSDP2 reduced gradients go, and shards come as they are
+    arXiv:2101.06840, section 3.3). From FSDP reduced gradients go, and shards come as they are
     kept, once for each gather (torch/distributed/fsdp/_fully_shard/_fsdp_param.py,
     all_gather_inputs).
     """
-    if run.sharding.sharding is Way.FSDP2 and run.sharding.offload_param is Host.CPU:
+    by_fsdp = run.sharding.sharding in (Way.FSDP1, Way.FSDP2)
+    if by_fsdp and run.sharding.offload_param is Host.CPU:
         from .shares import share_of, splitting_of
 
         split, of = splitting_of(run), share_of(run)

@@ -289,6 +289,8 @@ def _between_replicas(run: Run, rank: Rank) -> _Traffic:
         parameters = trained(layout_of(run.model, str(run.implementation)), run.tuning).parameters
     gradients = parameters * gradients_item * (replicas - 1) // replicas
     weights = rank.parameters * weights_item * (replicas - 1) // replicas
+    if zero == 3 and run.sharding.sharding is Way.FSDP1 and run.sharding.replicate == replicas:
+        return _Traffic(each=keys, last=2 * gradients)  # NO_SHARD
     if zero == 3:
         gathers = 2 if run.sharding.reshard_after_forward else 1
         if not run.tuning.trains_all:

@@ -20,7 +20,7 @@ from .model import SHAPE_FIELDS, Model
 from .pipeline import Schedule
 from .render.table import wrapped
 from .run import DEFAULTS
-from .sharding import FsdpUnits, Host, Prefetch, ReduceDtype, Way
+from .sharding import BackwardPrefetch, FsdpUnits, Host, Prefetch, ReduceDtype, Way
 from .switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter, Dtype, QuantStorage, Targets
 
@@ -80,12 +80,18 @@ RUN_HELP = {
     "expert_tensor": ("N", "GPUs that share each expert"),
     "routing": ("NAME", f"how tokens choose experts: {', '.join(layout.Routing)}"),
     "sharding": ("NAME", f"whose data parallelism, not of paper: {', '.join(Way)}"),
-    "replicate": ("N", "FSDP2: copies of the sharded model (hybrid sharding)"),
-    "reshard_after_forward": ("", "FSDP2: weights are freed until the backward pass"),
+    "replicate": ("N", "FSDP: copies of the sharded model (hybrid sharding)"),
+    "reshard_after_forward": ("", "FSDP: weights are freed until the backward pass (FULL_SHARD)"),
     "fsdp_units": ("NAME", f"FSDP2: what is gathered with the layers: {', '.join(FsdpUnits)}"),
     "prefetch": ("NAME", f"FSDP2: who gathers the next layer: {', '.join(Prefetch)}"),
-    "reduce_dtype": ("NAME", f"FSDP2: what gradients are summed in: {', '.join(ReduceDtype)}"),
-    "sync_each_batch": ("", "FSDP2, Hugging Face: gradients are reduced after every micro-batch"),
+    "reduce_dtype": ("NAME", f"FSDP: what gradients are summed in: {', '.join(ReduceDtype)}"),
+    "sync_each_batch": ("", "FSDP, Hugging Face: gradients are reduced after every micro-batch"),
+    "backward_prefetch": (
+        "NAME",
+        f"FSDP1: when the layer before is gathered: {', '.join(BackwardPrefetch)}",
+    ),
+    "forward_prefetch": ("", "FSDP1: the next layer is gathered as one begins"),
+    "use_orig_params": ("", "FSDP1: the optimizer is given the model's own weights"),
     "bucket_views": ("", "DDP: gradients live in its buckets (gradient_as_bucket_view)"),
     "first_step": ("", "DDP: the first step, which makes the optimizer's states as it ends"),
     "reduce_bucket_size": ("N", "DeepSpeed: how many numbers its bucket of gradients has"),
@@ -93,7 +99,7 @@ RUN_HELP = {
     "prefetch_bucket_size": ("N", "DeepSpeed's stage 3: numbers gathered ahead in one go"),
     "param_persistence_threshold": ("N", "DeepSpeed's stage 3: weights so small stay whole"),
     "max_live_parameters": ("N", "DeepSpeed's stage 3: how much is gathered at most, in numbers"),
-    "offload_param": ("NAME", f"weights elsewhere (FSDP2, DeepSpeed's stage 3): {', '.join(Host)}"),
+    "offload_param": ("NAME", f"weights elsewhere (FSDP, DeepSpeed's stage 3): {', '.join(Host)}"),
     "offload_optimizer": (
         "NAME",
         f"DeepSpeed: its optimizer's states elsewhere: {', '.join(Host)}",

@@ -55,7 +55,21 @@ SYMBOLS: dict[str, str] = {
     "n": "tensor-parallel degree of the experts",
     "d": "data-parallel degree",
     "p": "pipeline stages",
-    # What a unit of FSDP's gathers and reduces (sharding.py), in bytes.
+    # A flat weight of FSDP's first version (flat.py), in numbers, and what pads its gradient.
+    **{
+        f"{letter}:{unit}": f"{what}, of the {unit} unit"
+        for unit in ("root", "layer")
+        for letter, what in {
+            "n": "flat weights",
+            "m": "flat weights, padded",
+            "d": "share of the flat weights",
+            "b": "flat gradients to reduce",
+            "g": "flat gradients, padded",
+            "c": "share of the flat gradients",
+            "k": "bytes of no gradient",
+        }.items()
+    },
+    # What a unit of FSDP2's gathers and reduces (sharding.py), in bytes.
     **{
         f"{letter}:{unit}": f"{what}, of the {unit} unit"
         for unit in ("root", "embedding", "layer", "tail")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
+from . import flat
 from .autograd.memory import ITEM_BYTES
 from .categories import Category
 from .events import Event, Group, Phase
@@ -55,12 +56,16 @@ def held(
     Where weights are updated ``in_backward``, each has an optimizer of its own.
     """
     whole = layout_of(model, implementation)
-    layout = share_of_layout(trained(whole, tuning), share)
+    if share.flat:
+        stored = flat.kept(whole, share, tied=model.tied)
+        layout = flat.stepped(whole, share, tied=model.tied)
+    else:
+        stored = layout = share_of_layout(trained(whole, tuning), share)
     if share.away:
         rows = []
     elif tuning.trains_all:
         weight_bytes = 4 if computes_in(precision) == "fp32" else 2
-        rows = [("weights", Category.WEIGHTS, bytes_of(layout, weight_bytes), WEIGHTS)]
+        rows = [("weights", Category.WEIGHTS, bytes_of(stored, weight_bytes), WEIGHTS)]
     else:
         weight_bytes = ITEM_BYTES[tuning.adapter_dtype]
         rows = [

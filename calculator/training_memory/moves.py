@@ -16,8 +16,8 @@ from .cost import MACHINE
 from .implementations import Implementation
 from .records import dataclass
 from .run import Run
-from .sharding import Host, Way
-from .splits import in_fsdp2
+from .sharding import Host, Way, left_out
+from .splits import in_fsdp
 from .switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter
 
@@ -158,10 +158,13 @@ def _other_zero_3(run: Run) -> Iterator[Fields]:
     """Stage 3 as the other library has it: the same numbers are trained."""
     if run.implementation is Implementation.HUGGINGFACE and run.layout.zero == 3:
         if run.sharding.sharding is Way.DEEPSPEED:
-            yield in_fsdp2(run)
-        else:
-            master = {"recipe": "mixed-adam"} if run.recipe.precision == "autocast" else {}
-            yield {"sharding": str(Way.DEEPSPEED), **master}
+            yield in_fsdp(run)
+            return
+        own = left_out(run.sharding)
+        master = {"recipe": "mixed-adam"} if run.recipe.precision == "autocast" else {}
+        yield {**own, "sharding": str(Way.DEEPSPEED), **master}
+        if run.sharding.sharding is Way.FSDP1:
+            yield {**own, "sharding": None}
 
 
 #: DeepSpeed's buffers that may be smaller: in words, and what that is paid with.
@@ -370,7 +373,7 @@ def _over_more_gpus(run: Run) -> Iterator[Fields]:
             yield {"zero": zero}
         for degree in DEGREES:
             if layout.data == 1:
-                own = in_fsdp2(run) if zero == 3 else {}
+                own = in_fsdp(run) if zero == 3 else {}
                 yield {"data": degree, "zero": zero, **own, **_fewer(run, degree)}
     for degree in DEGREES:
         if degree > layout.tensor:
@@ -466,13 +469,15 @@ def _split_words(before: Run, after: Run) -> Iterator[str]:
     yield from _more_split_words(before, after)
 
 
+_STAGE_3 = {Way.FSDP1: "FSDP1", Way.FSDP2: "FSDP2", Way.DEEPSPEED: "DeepSpeed's ZeRO-3"}
+
+
 def _sharing_words(before: Run, after: Run) -> Iterator[str]:
     old, new = before.sharding, after.sharding
     deepspeeds = [one.sharding is Way.DEEPSPEED for one in (old, new)]
-    changes = deepspeeds[0] is not deepspeeds[1]
+    changes = old.sharding is not new.sharding
     if changes and before.layout.zero == after.layout.zero == 3:
-        names = ("FSDP2", "DeepSpeed's ZeRO-3")
-        yield f"{names[deepspeeds[1]]} in place of {names[deepspeeds[0]]}"
+        yield f"{_STAGE_3[new.sharding]} in place of {_STAGE_3[old.sharding]}"
         return  # and of its numbers
     for name, (said, _) in _BUFFERS.items():
         size = getattr(new, name)

@@ -37,9 +37,11 @@ def _recorded(run: Run) -> Iterator[str]:
     yield "What kernels take for themselves, such as cuBLAS workspaces and attention's backward."
     if host := host_bytes(run):
         what = "The optimizer's states"
-        if run.sharding.sharding is Way.FSDP2:
+        if run.sharding.sharding in (Way.FSDP1, Way.FSDP2):
             what = "Shards of the weights, their gradients and the optimizer's states"
         yield (f"{what}, in the CPU's memory: {show_bytes(host)} there for each GPU.")
+    if run.layout.data > 1 and run.sharding.sharding is Way.FSDP1:
+        yield _STREAMS
     if paged := paged_bytes(run):
         yield (
             f"The optimizer's paged states ({show_bytes(paged)}): the driver moves them between "
@@ -55,6 +57,11 @@ def _recorded(run: Run) -> Iterator[str]:
 _BESIDE = (
     "The CUDA context, and what the allocator reserves beyond what is allocated: the sizes "
     "here are torch.cuda.memory_allocated's. What must be free has bounds of its own."
+)
+_STREAMS = (
+    "What FSDP1's streams keep for longer: it tells the allocator of tensors that another stream "
+    "reads (record_stream), and such memory is given out again only once that has been seen to "
+    "have passed them. limit_all_gathers bounds it to the weights of two layers."
 )
 _NCCL = (
     "NCCL's buffers, which it takes from the GPU itself, some hundred MB a communicator and "

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 from .categories import CATEGORIES, Category
 from .events import Counter, Event, Group, Node, Phase, Repeat
+from .flat import flat_values
 from .gathering import unit_values
 from .held import Held, before_step, held
-from .layouts import layout_of, trained
+from .layouts import layout_of, rounded, trained
 from .optimizers import get
 from .recorded import RecordedStrip, Sized, sizes_of
 from .recording import recording_of
@@ -66,6 +67,8 @@ def values(run: Run) -> Mapping[str, int]:
         found |= unit_values(
             run.model, str(run.implementation), split.wrap, share_of(run), run.tuning
         )
+    elif split.way == "fsdp1":
+        found |= flat_values(run.model, str(run.implementation), share_of(run))
     return found
 
 
@@ -103,15 +106,28 @@ def held_rows(run: Run) -> tuple[Held, ...]:
         from .deepspeed import step as zero
 
         return zero.held_rows(run, optimizer_id(run))
-    return held(
+    share = share_of(run)
+    rows = held(
         run.model,
         implementation=str(run.implementation),
         precision=run.recipe.precision,
         optimizer=optimizer_id(run),
         tuning=run.tuning,
-        share=share_of(run),
+        share=share,
         in_backward=run.switches.optimizer_in_backward,
     )
+    if share.flat and run.switches.clip:
+        return (*rows, _ZERO)
+    return rows
+
+
+#: fully_sharded_data_parallel.py, clip_grad_norm_: made once (_zero_scalar).
+_ZERO = Held(
+    name="zero for clipping",
+    category=Category.TEMPORARY,
+    bytes=rounded(4),
+    why="FSDP1 has it at hand for a GPU without gradients.",
+)
 
 
 def trained_parameters(run: Run) -> int:

@@ -180,6 +180,7 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Wo
         # accelerate's convert_to_fp32 wraps the model: what it returns is in fp32 (operations.py).
         with tape.as_category(Category.LOGITS):
             logits = op.cast(tape, logits, "fp32", "logits returned in fp32")
+    tape.units.close()
     if structure.accumulates and structure.split.way != "deepspeed":  # which scales by itself
         loss = op.scale(tape, loss, "loss over the micro-batches")
     if not structure.held_logits:
@@ -188,7 +189,7 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Wo
     # Gradients that live in DDP's or DeepSpeed's buckets are copied there as they arrive; FSDP2
     # reduces them first.
     way, drops = structure.split.way, structure.drops_gradients or structure.split.views
-    keeps = way == "fsdp2" or not (drops or way == "deepspeed")
+    keeps = way in ("fsdp1", "fsdp2") or not (drops or way == "deepspeed")
     yield from BackwardPass(tape, keeps=keeps).steps(loss)
     return logits if structure.held_logits else None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from . import flat
 from .allocator import Allocator, Block, GrowingAllocator
 from .autograd.memory import ITEM_BYTES, Facts
 from .formula import Formula
@@ -39,7 +40,9 @@ BUCKET_BYTES = 25 * 2**20
 #: The streams in which FSDP2 asks for its memory, by the letter of its units' symbols: shards to be
 #: gathered and what a gather writes have one, reduced gradients another
 #: (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py: foreach_all_gather, foreach_reduce).
-STREAMS = {"i": 1, "o": 1, "q": 2, "z": 2}
+#: FSDP1 has one more, for shards on their way to be gathered, and casts and pads gradients where it
+#: reduces them (torch/distributed/fsdp/_runtime_utils.py: _init_streams).
+STREAMS = {"i": 1, "o": 1, "q": 2, "z": 2, "d": 3, "m": 1, "b": 2, "g": 2, "c": 2}
 
 
 def replay(run: Run, rank: Rank, capacity: int | None = None) -> Allocator:
@@ -88,7 +91,10 @@ class _Player:
         self.share = share_of(run)
         self.whole = layout_of(run.model, str(run.implementation))
         #: The weights that are trained, as far as this GPU has them.
-        self.layout = sharded(trained(self.whole, run.tuning), self.share.shards)
+        if self.share.flat:
+            self.layout = flat.stepped(self.whole, self.share, tied=run.model.tied)
+        else:
+            self.layout = sharded(trained(self.whole, run.tuning), self.share.shards)
         self.optimizer = get(optimizer_id(run))
         #: What stays to the end.
         self.kept: list[Block] = []
@@ -118,7 +124,10 @@ class _Player:
         if not tuning.trains_all:
             item_bytes = ITEM_BYTES[tuning.adapter_dtype]
             self._keep(*(size for _, size, _ in frozen(self.whole, tuning, self.share)))
-        self._keep(*(one.numel * item_bytes for one in _weights(self.layout)))
+        kept = self.layout
+        if self.share.flat:
+            kept = flat.kept(self.whole, self.share, tied=self.run.model.tied)
+        self._keep(*(one.numel * item_bytes for one in _weights(kept)))
         self._keep(*self._tables())
         for copied in (
             self.precision in MASTER_COPIES,

@@ -184,7 +184,7 @@ def _usual_recipe(implementation: Implementation, sharding: Sharding, adapts: bo
         return recipe.MIXED_ADAM_FP32_GRAD
     if implementation is Implementation.PAPER:
         return recipe.MIXED_ADAM
-    if adapts or sharding.sharding is Way.FSDP2:
+    if adapts or sharding.sharding in (Way.FSDP1, Way.FSDP2):
         return recipe.AUTOCAST_ADAM
     return recipe.MIXED_ADAM
 

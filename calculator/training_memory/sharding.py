@@ -25,6 +25,7 @@ class Way(StrEnum):
 
     DDP = "ddp"
     FSDP2 = "fsdp2"
+    FSDP1 = "fsdp1"
     DEEPSPEED = "deepspeed"
 
 
@@ -53,6 +54,17 @@ class Prefetch(StrEnum):
     EXPLICIT = "explicit"
 
 
+class BackwardPrefetch(StrEnum):
+    """When FSDP's first version gathers the layer before in a backward pass.
+
+    ``PRE``: before a layer's own (BACKWARD_PRE), ``POST``: after it (BACKWARD_POST).
+    """
+
+    NONE = "none"
+    PRE = "pre"
+    POST = "post"
+
+
 class ReduceDtype(StrEnum):
     """The numbers in which FSDP's mixed precision sums gradients."""
 
@@ -64,9 +76,11 @@ class ReduceDtype(StrEnum):
 class Sharding:
     """How the replicas of a run share its model.
 
-    ``replicate`` copies of the sharded model (hybrid sharding); the others are FSDP2's
-    ``reshard_after_forward``, its units, its prefetch, its ``reduce_dtype`` and accelerate's
-    ``sync_each_batch``, which has gradients reduced after every micro-batch, and DDP's
+    ``replicate`` copies of the sharded model (hybrid sharding; under FSDP1, as many copies as GPUs
+    are NO_SHARD); the others are FSDP's ``reshard_after_forward`` (without which FSDP1 is
+    SHARD_GRAD_OP), FSDP2's units and its prefetch, their ``reduce_dtype`` and accelerate's
+    ``sync_each_batch``, which has gradients reduced after every micro-batch; FSDP1's
+    ``backward_prefetch``, ``forward_prefetch`` and ``use_orig_params``; DDP's
     ``gradient_as_bucket_view``; with ``first_step`` the step is DDP's first, which finds no states
     of the optimizer and makes them. Of DeepSpeed's ``zero_optimization``: ``reduce_bucket_size`` in
     numbers, or "auto", of which transformers makes the hidden size's square, and ``overlap_comm``,
@@ -84,6 +98,9 @@ class Sharding:
     prefetch: Prefetch = Prefetch.IMPLICIT
     reduce_dtype: ReduceDtype = ReduceDtype.FP32
     sync_each_batch: bool = False
+    backward_prefetch: BackwardPrefetch = BackwardPrefetch.NONE
+    forward_prefetch: bool = False
+    use_orig_params: bool = True
     bucket_views: bool = False
     first_step: bool = False
     reduce_bucket_size: int | str = 500_000_000
@@ -104,6 +121,9 @@ USUAL: Mapping[str, object] = {
     "prefetch": None,
     "reduce_dtype": None,
     "sync_each_batch": False,
+    "backward_prefetch": None,
+    "forward_prefetch": False,
+    "use_orig_params": True,
     "bucket_views": False,
     "first_step": False,
     "reduce_bucket_size": None,
@@ -115,14 +135,7 @@ USUAL: Mapping[str, object] = {
     "offload_param": "none",
 }
 
-_OF_FSDP2 = (
-    "replicate",
-    "reshard_after_forward",
-    "fsdp_units",
-    "prefetch",
-    "reduce_dtype",
-    "sync_each_batch",
-)
+_OF_FSDP = ("replicate", "reshard_after_forward", "reduce_dtype", "sync_each_batch")
 #: transformers' word for what it works out from the model (integrations/deepspeed.py).
 AUTO = "auto"
 OF_STAGE_3 = ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters")
@@ -132,11 +145,18 @@ _OF_DEEPSPEED = (
     "offload_optimizer",
     *OF_STAGE_3,
 )
-#: The fields that one way alone has, and what it is called.
-_OWN: Mapping[Way, tuple[tuple[str, ...], str]] = {
-    Way.FSDP2: (_OF_FSDP2, "FSDP2"),
-    Way.DDP: (("bucket_views", "first_step"), "DDP"),
-    Way.DEEPSPEED: (_OF_DEEPSPEED, "DeepSpeed"),
+#: The fields that not every way has, and what each way is called.
+_OWN: Mapping[Way, tuple[str, ...]] = {
+    Way.FSDP1: (*_OF_FSDP, "backward_prefetch", "forward_prefetch", "use_orig_params"),
+    Way.FSDP2: (*_OF_FSDP, "fsdp_units", "prefetch"),
+    Way.DDP: ("bucket_views", "first_step"),
+    Way.DEEPSPEED: _OF_DEEPSPEED,
+}
+_NAMES: Mapping[Way, str] = {
+    Way.FSDP1: "FSDP1",
+    Way.FSDP2: "FSDP2",
+    Way.DDP: "DDP",
+    Way.DEEPSPEED: "DeepSpeed",
 }
 _MOST_REPLICAS = 1_048_576
 _MOST_NUMBERS = 10**12
@@ -158,14 +178,21 @@ def read(reading: Reading, implementation: Implementation, layout: Layout) -> Sh
     """The sharding of a request; where it says nothing, the implementation's own."""
     own = own_way(implementation, layout.zero)
     usual = Sharding()
+    way = reading.switch("sharding", a_choice(Way), own)
+    # accelerate has gradients reduced in what is computed with (set_mixed_precision).
+    reduce = ReduceDtype.BF16 if way is Way.FSDP1 else usual.reduce_dtype
+    ahead = usual.backward_prefetch
     return Sharding(
-        sharding=reading.switch("sharding", a_choice(Way), own),
+        sharding=way,
         replicate=reading.field("replicate", a_count(most=_MOST_REPLICAS), 1),
         reshard_after_forward=reading.field("reshard_after_forward", a_flag, True),
         fsdp_units=reading.switch("fsdp_units", a_choice(FsdpUnits), usual.fsdp_units),
         prefetch=reading.switch("prefetch", a_choice(Prefetch), usual.prefetch),
-        reduce_dtype=reading.switch("reduce_dtype", a_choice(ReduceDtype), usual.reduce_dtype),
+        reduce_dtype=reading.switch("reduce_dtype", a_choice(ReduceDtype), reduce),
         sync_each_batch=reading.field("sync_each_batch", a_flag, False),
+        backward_prefetch=reading.switch("backward_prefetch", a_choice(BackwardPrefetch), ahead),
+        forward_prefetch=reading.field("forward_prefetch", a_flag, False),
+        use_orig_params=reading.field("use_orig_params", a_flag, True),
         bucket_views=reading.field("bucket_views", a_flag, False),
         first_step=reading.field("first_step", a_flag, False),
         reduce_bucket_size=reading.switch("reduce_bucket_size", _numbers, usual.reduce_bucket_size),
@@ -189,8 +216,8 @@ def _from_none(name: str, value: object) -> int | str:
 
 
 def with_zero(layout: Layout, sharding: Sharding, implementation: Implementation) -> Layout:
-    """The layout with the stage of ZeRO that FSDP2 is, where none is named."""
-    if implementation is Implementation.PAPER or sharding.sharding is not Way.FSDP2:
+    """The layout with the stage of ZeRO that FSDP is, where none is named."""
+    if implementation is Implementation.PAPER or sharding.sharding not in (Way.FSDP1, Way.FSDP2):
         return layout
     if layout.zero or layout.data == 1:
         return layout
@@ -209,10 +236,18 @@ def of_none(reading: Reading, allowed: str) -> Iterator[InputError]:
 
 def of_others(sharding: Sharding, layout: Layout) -> dict[str, object]:
     """The fields that this way or stage does not have, as a request leaves them out."""
-    names = [name for way, own in _OWN.items() if way is not sharding.sharding for name in own[0]]
+    own = _OWN[sharding.sharding]
+    names = [name for others in _OWN.values() for name in others if name not in own]
     if layout.zero != 3:
         names += OF_STAGE_3
     return {name: USUAL[name] for name in names}
+
+
+def left_out(sharding: Sharding) -> dict[str, object]:
+    """What FSDP's first version was told that no other way has, as another's run leaves it out."""
+    if sharding.sharding is not Way.FSDP1:
+        return {}
+    return {name: USUAL[name] for name in _OWN[Way.FSDP1] if name not in _OF_FSDP}
 
 
 def refused(
@@ -225,11 +260,14 @@ def refused(
 ) -> Iterator[InputError]:
     """What a framework does not do, or what is not followed of it yet."""
     usual = Sharding()
-    for way, (names, whose) in _OWN.items():
-        for name in names if way is not sharding.sharding else ():
-            if getattr(sharding, name) != getattr(usual, name):
-                allowed = f"only {whose} has this; set sharding to {way}"
-                yield InputError(name, getattr(sharding, name), allowed)
+    own = _OWN[sharding.sharding]
+    for name in dict.fromkeys(name for others in _OWN.values() for name in others):
+        if name not in own and getattr(sharding, name) != getattr(usual, name):
+            ways = [way for way, others in _OWN.items() if name in others]
+            whose = " and ".join(_NAMES[way] for way in ways)
+            have = "has" if len(ways) == 1 else "have"
+            allowed = f"only {whose} {have} this; set sharding to {' or '.join(ways)}"
+            yield InputError(name, getattr(sharding, name), allowed)
     if sharding.offload_param is Host.CPU and sharding.sharding is not Way.DEEPSPEED:
         yield from _away(sharding, layout, switches, tuning)
     if sharding.sharding is Way.DEEPSPEED:
@@ -253,6 +291,10 @@ def refused(
         yield from _of_ddp(layout, recipe, switches)
     elif sharding.sharding is Way.DEEPSPEED:
         return
+    elif sharding.sharding is Way.FSDP1:
+        from .fsdp1 import refused as refused_by_fsdp1
+
+        yield from refused_by_fsdp1(sharding, layout, recipe, switches, tuning, implementation)
     else:
         from .fsdp2 import refused as refused_by_fsdp2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .flat import flat_units
 from .held import item_bytes_of
 from .implementations import Implementation
 from .run import Run
@@ -20,6 +21,8 @@ def splitting_of(run: Run) -> Splitting:
     if of.sharding is Way.DEEPSPEED:
         return Splitting(way=str(of.sharding))
     share = share_of(run)
+    if of.sharding is Way.FSDP1:
+        return _flat(run, share)
     return Splitting(
         way=str(of.sharding),
         tensor=tensor,
@@ -33,6 +36,25 @@ def splitting_of(run: Run) -> Splitting:
         replicated=of.replicate > 1,
         waits=_kinds(run),
         away=share.away,
+    )
+
+
+def _flat(run: Run, share: Share) -> Splitting:
+    of = run.sharding
+    units = flat_units(run.model, str(run.implementation), share).values()
+    return Splitting(
+        way=str(of.sharding),
+        reshards=of.reshard_after_forward,
+        casts=share.policy,
+        recasts=share.reduce != share.keep,
+        waits=_kinds(run),
+        away=share.away,
+        views=share.away and share.views and not share.policy,
+        backward=str(of.backward_prefetch),
+        forward=of.forward_prefetch,
+        shares=share.shards > 1,
+        pads=any(one.share * share.shards != one.numel for one in units),
+        zeros=any(one.zeros for one in units),
     )
 
 
@@ -51,7 +73,7 @@ def _wrap(run: Run) -> str:
 def _kinds(run: Run) -> int:
     """Of how many kinds micro-batches are where only the last reduces gradients; 0 where all do.
 
-    transformers' Trainer has FSDP2 keep whole gradients until then (accelerate's no_sync) unless it
+    transformers' Trainer has FSDP keep whole gradients until then (accelerate's no_sync) unless it
     is told to sync_each_batch, while torchtitan reduces them each time.
     """
     waits = run.implementation is Implementation.HUGGINGFACE and run.micro_batches > 1
@@ -73,12 +95,16 @@ def share_of(run: Run) -> Share:
     policy = precision == "autocast"
     # Without a policy of mixed precision gradients are reduced as they come.
     reduce = (2 if of.reduce_dtype is ReduceDtype.BF16 else 4) if policy else keep
+    shards = run.layout.data // of.replicate
     return Share(
-        shards=run.layout.data // of.replicate,
+        shards=shards,
         tensor=run.layout.tensor,
         compute=2 if policy else keep,
         keep=keep,
         reduce=reduce,
         policy=policy,
         away=of.offload_param is Host.CPU,
+        # All GPUs are one group where none shares.
+        flat=0 if of.sharding is Way.FSDP2 else shards if shards > 1 else run.layout.data,
+        views=of.sharding is Way.FSDP1 and of.use_orig_params,
     )

@@ -83,11 +83,8 @@ def _huggingface(changed: set[str], run: Run) -> _Lines:
             yield "# ds_config.json, of TrainingArguments(deepspeed=...):"
             yield _zero_optimization(run)
         elif layout.zero >= 2:
-            reshards = layout.zero == 3 and run.sharding.reshard_after_forward
-            after = "true" if reshards else "false"
             yield "# accelerate's file, fsdp_config:"
-            yield "fsdp_version: 2"
-            yield f"fsdp_reshard_after_forward: {after}"
+            yield from _fsdp(run)
     if "tensor" in changed and layout.tensor > 1:
         yield f"parallelism_config=ParallelismConfig(tp_size={layout.tensor}),"
     if "sequence_parallel" in changed and layout.sequence_parallel:
@@ -206,6 +203,16 @@ def _zero_optimization(run: Run) -> str:
 _ROOM = {"optimizer_in_backward", "offload"}
 
 
+def _fsdp(run: Run) -> Iterator[str]:
+    reshards = run.layout.zero == 3 and run.sharding.reshard_after_forward
+    if run.sharding.sharding is Way.FSDP1:
+        yield "fsdp_version: 1"
+        yield f"fsdp_sharding_strategy: {'FULL_SHARD' if reshards else 'SHARD_GRAD_OP'}"
+        return
+    yield "fsdp_version: 2"
+    yield f"fsdp_reshard_after_forward: {'true' if reshards else 'false'}"
+
+
 def _deepspeed(changed: set[str], run: Run) -> _Lines:
     layout = run.layout
     if "adapter" in changed:
@@ -219,7 +226,7 @@ def _deepspeed(changed: set[str], run: Run) -> _Lines:
         yield f'"gradient_accumulation_steps": {run.micro_batches},'
         yield f'"train_batch_size": {global_batch(run)},'
     if "sharding" in changed and not changed & {"zero", "data"} and not _deepspeeds(run):
-        yield _Lacks("FSDP2's way to share: it has its own")
+        yield _Lacks("FSDP's way to share: it has its own")
     elif changed & _ZERO:
         yield _zero_optimization(run)
     if "tensor" in changed:

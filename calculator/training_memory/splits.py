@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from .cost import MACHINE
 from .implementations import Implementation
 from .run import Run
+from .sharding import Way, left_out
 
 #: A shorter sequence is not shared among GPUs: there are simpler ways to make it fit.
 SHARED_FROM = 16_384
@@ -101,7 +102,7 @@ def _sharded(run: Run, split: dict[str, object]) -> Iterator[dict[str, object]]:
         yield split
         return
     for reshards in (True, False):
-        yield {**split, **in_fsdp2(run), "reshard_after_forward": reshards}
+        yield {**split, **in_fsdp(run), "reshard_after_forward": reshards}
 
 
 def _shared(run: Run, zero: int) -> Mapping[str, object]:
@@ -110,11 +111,12 @@ def _shared(run: Run, zero: int) -> Mapping[str, object]:
         return {}
     # FSDP2's 32-bit shards are the copy that DeepSpeed keeps of 16-bit weights.
     shards = run.layout.zero == 3 and run.recipe.precision == "autocast"
-    return {"sharding": None, **({"recipe": "mixed-adam"} if shards else {})}
+    own = left_out(run.sharding)
+    return {**own, "sharding": None, **({"recipe": "mixed-adam"} if shards else {})}
 
 
-def in_fsdp2(run: Run) -> Mapping[str, object]:
-    """What a run must say otherwise for FSDP2 to share it out.
+def in_fsdp(run: Run) -> Mapping[str, object]:
+    """What a run must say otherwise for FSDP to share it out: the version it has, or the second.
 
     It keeps 32-bit shards and gathers them in 16 bits: the same numbers as 16-bit weights with a
     32-bit copy, in one.
@@ -122,7 +124,9 @@ def in_fsdp2(run: Run) -> Mapping[str, object]:
     if run.implementation is Implementation.PAPER:
         return {}
     master = run.recipe.precision.startswith("master")
-    return {"sharding": None, **({"recipe": "autocast-adam"} if master else {})}
+    first = run.sharding.sharding is Way.FSDP1
+    way = str(Way.FSDP1) if first else None
+    return {"sharding": way, **({"recipe": "autocast-adam"} if master else {})}
 
 
 def divisors(number: int) -> list[int]:

@@ -35,7 +35,12 @@ class Splitting:
     GPUs; ``waits``, over 0, that gradients are reduced after the last micro-batch alone, and that
     so many micro-batches (2 or 3) are of different kinds; ``away`` that shards and their gradients
     are in the CPU's memory. DDP: ``views`` whether gradients live in
-    its buckets. ``tensor`` says that several GPUs share each layer, ``sequence`` that they share
+    its buckets. FSDP's first version has ``reshards``, ``casts``, ``recasts``, ``waits`` and
+    ``away`` as well; ``backward`` is when it gathers the layer before in a backward pass ("pre",
+    "post", "none"), ``views`` whether weights that come from the CPU stay for the views of them,
+    ``forward`` whether it gathers the next one ahead; ``shares`` that weights are
+    shared out at all, ``pads`` that flat gradients are padded for that, ``zeros`` that padding has
+    a gradient. ``tensor`` says that several GPUs share each layer, ``sequence`` that they share
     the tokens between its parts as well.
     """
 
@@ -52,6 +57,16 @@ class Splitting:
     waits: int = 0
     away: bool = False
     views: bool = False
+    backward: str = ""
+    forward: bool = False
+    shares: bool = True
+    pads: bool = False
+    zeros: bool = False
+
+    @property
+    def copied(self) -> bool:
+        """Whether each GPU has all of the weights, and a whole copy to compute with."""
+        return self.casts and not self.shares
 
 
 ALONE = Splitting()
@@ -65,7 +80,9 @@ class Share:
     layer before, and with ``sequence`` of its tokens; ``compute``, ``keep`` and ``reduce`` are the
     bytes of a number that is computed with, kept, and reduced, of what is trained. With ``buckets``
     gradients have buckets in which they are sent; with ``policy`` whatever is gathered comes in 16
-    bits; with ``away`` all that is kept is in the CPU's memory.
+    bits; with ``away`` all that is kept is in the CPU's memory. ``flat``, over 0, is among how many
+    GPUs FSDP's first version has flat weights, and ``views`` whether the optimizer is given views
+    of them (``use_orig_params``).
     """
 
     shards: int = 1
@@ -77,6 +94,8 @@ class Share:
     buckets: bool = False
     policy: bool = False
     away: bool = False
+    flat: int = 0
+    views: bool = False
 
 
 WHOLE = Share()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
-from . import updates
+from . import flat, updates
 from .autograd.memory import Storage
 from .events import Group
 from .held import item_bytes_of
@@ -31,17 +31,26 @@ def step(
     share: Share = WHOLE,
 ) -> Group:
     """Clipping and the optimizer's step as events: scratch memory and 32-bit gradient copies."""
-    if share.away:
+    if share.away and not (clip and share.flat):
         return Group(label="the optimizer", children=())  # it steps on the CPU
-    layout = share_of_layout(trained(layout_of(model, implementation), tuning), share)
+    whole = layout_of(model, implementation)
+    if share.flat:
+        layout = flat.stepped(whole, share, tied=model.tied)
+    else:
+        layout = share_of_layout(trained(whole, tuning), share)
     chosen = get(optimizer)
     item_bytes = item_bytes_of(precision, tuning)
     room = Room()
+    if share.away:
+        _clip_away(room)
+        return _events(room, layout)
     room.mark("step", "all")
     copies = None
     if precision == "master":
         copies = room.take("gradients in fp32", bytes_of(layout, 4), COPIES)
-    if clip:
+    if clip and share.flat and share.shards > 1:
+        _clip_flat(room, layout, item_bytes)
+    elif clip:
         _clip(room, layout, item_bytes, shared=share.shards > 1)
     if share.tensor > 1 and share.shards == 1:
         # Its gradient has the rows of all GPUs, of which the optimizer is handed this one's.
@@ -62,6 +71,10 @@ def step(
         chosen.update(room, _loop(room, layout, chosen), item_bytes)
     room.mark("step", "all")
     del copies
+    return _events(room, layout)
+
+
+def _events(room: Room, layout: Layout) -> Group:
     recording = of_memory(room)
     sizes = sizes_of(recording, {})
     return Sized(recording=recording, sizes=sizes, repeats={"layer": layout.layers}).phases()
@@ -134,6 +147,38 @@ def _clip(room: Room, layout: Layout, item_bytes: int, *, shared: bool) -> None:
     least = room.take("factor, or one", item_bytes, NORMS)
     del factor
     del norm, least
+
+
+def _clip_flat(room: Room, layout: Layout, item_bytes: int) -> None:
+    """FullyShardedDataParallel.clip_grad_norm_: always in fp32, a gradient after the other."""
+    room.mark("clip", "all")
+    norms = room.take("norms of all gradients", layout.tensors * rounded(4), NORMS)
+    stacked = room.take("norms, side by side", layout.tensors * 4, NORMS)
+    del norms
+    own = room.take("norm of this GPU's share", 4, NORMS)
+    del stacked
+    total = room.take("its square, and of all GPUs", 4, OF_ALL)
+    root = room.take("norm of everything", 4, NORMS)
+    total = root
+    del root
+    more = room.take("norm of everything, and a little", 4, NORMS)
+    inverse = room.take("inverse of the norm", 4, NORMS)
+    del more
+    factor = room.take("factor", 4, NORMS)
+    del inverse
+    least = room.take("factor, or one", 4, NORMS)
+    if item_bytes != 4:
+        room.take("factor, as the gradient is", item_bytes, NORMS)
+    del own, total, factor, least
+
+
+def _clip_away(room: Room) -> None:
+    """The same of gradients in the CPU's memory, whose norm comes to be summed over the GPUs."""
+    room.mark("clip", "all")
+    own = room.take("norm of this GPU's share", 4, NORMS)
+    total = room.take("its square, and of all GPUs", 4, OF_ALL)
+    root = room.take("norm of everything", 4, NORMS)
+    del own, total, root
 
 
 OF_ALL = "Each GPU knows the norm of its own share; squares are summed over them."

@@ -118,7 +118,8 @@ def structure_of(
     family = family_of(model, implementation)
     grouped = model.kv_heads != model.heads
     # A policy of mixed precision stands for autocast: what is gathered is in 16 bits already.
-    autocast = precision == "autocast" and not split.casts
+    # accelerate has both under FSDP's first version.
+    autocast = precision == "autocast" and (not split.casts or split.way == "fsdp1")
     weights = computes_in(precision) if tuning.trains_all else str(tuning.frozen_dtype)
     if split.casts:
         weights = "bf16"

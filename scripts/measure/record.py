@@ -30,12 +30,16 @@ NOT_MEASURING = {
     *("oplog.py", "tuned.py", "sharded_tuned.py", "compiled.py"),
 }
 SPLITTING = {
+    *("fsdp1_case.py", "fsdp1_matrix.py", "fsdp1_step.py", "record_fsdp1.py"),
     *("sharded_case.py", "sharded_step.py", "sharding.py", "data_parallel.py", "fake_group.py"),
 }
 NOT_FOR = {
     "block": {"real.py", *SPLITTING},
     "step": {"real.py", "saved.py", *SPLITTING},
-    "sharded": {"real.py", "saved.py"},
+    "sharded": {
+        *("real.py", "saved.py", "fsdp1_case.py", "fsdp1_matrix.py", "fsdp1_step.py"),
+        "record_fsdp1.py",
+    },
     "real": {"saved.py", *SPLITTING},
 }
 

@@ -235,6 +235,38 @@ PIPELINE_COLUMNS = (
 """A row for each stage of each pipeline schedule: the most passes at once that wait for a backward
 pass, of all parts and of each, and for the weights' half of one; and all passes in order."""
 
+FSDP1 = "fsdp1-steps.csv"
+FSDP1_COLUMNS = (
+    "step",
+    *CASE_COLUMNS,
+    "offload",
+    "data",
+    "replicas",
+    "rank",
+    "strategy",
+    "backward_prefetch",
+    "forward_prefetch",
+    "limit_all_gathers",
+    "use_orig_params",
+    "reduce_dtype",
+    "offload_params",
+    "synced",
+    "parameters",
+    "persistent_bytes",
+    "after_forward_bytes",
+    "after_backward_bytes",
+    "forward_bytes",
+    "forward_operation",
+    "backward_bytes",
+    "backward_operation",
+    "clip_bytes",
+    "clip_operation",
+    "step_bytes",
+    "step_operation",
+)
+"""A row for each step under PyTorch's first FSDP: the highest of all forward and backward passes,
+of clipping and of the optimizer's step."""
+
 COLUMNS: Mapping[str, Sequence[str]] = {
     BLOCKS: BLOCK_COLUMNS,
     TENSORS: TENSOR_COLUMNS,
@@ -248,6 +280,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     MEGATRON: MEGATRON_COLUMNS,
     ZERO: ZERO_COLUMNS,
     PIPELINES: PIPELINE_COLUMNS,
+    FSDP1: FSDP1_COLUMNS,
 }
 
 

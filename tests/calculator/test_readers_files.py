@@ -24,6 +24,13 @@ FILES = DATA / "files"
 FUSED = {"optimizer": "adamw", "optimizer_kernel": "fused"}
 FOREACH = {"optimizer": "adamw", "optimizer_kernel": "foreach"}
 HUGGING_FACE = {"implementation": "huggingface"}
+FSDP1 = {
+    "zero": 3,
+    "sharding": "fsdp1",
+    "backward_prefetch": "pre",
+    "forward_prefetch": False,
+    "use_orig_params": True,
+}
 
 #: What DeepSpeed has on one GPU as well, where it is not followed.
 ON_ONE_GPU = (
@@ -160,8 +167,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         {
             **HUGGING_FACE,
             "data": 8,
-            "zero": 3,
-            "fsdp_units": "layers",  # accelerate wraps layers, and the model around them
+            **FSDP1,  # accelerate's own version, unless it is told
             "micro_batches": 1,
             "recipe": "autocast-adam",  # accelerate makes FSDP's shards FP32
         },
@@ -175,7 +181,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "data": 32,
             "replicate": 4,  # machines, each of which holds the model once
             "zero": 3,
-            "fsdp_units": "layers",
+            "sharding": "fsdp1",
             "micro_batches": 1,
             "recipe": "autocast-adam",
             "recompute": "full",
@@ -228,8 +234,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "micro_batch": 2,
             "micro_batches": 16,
             "data": 8,
-            "zero": 3,
-            "fsdp_units": "layers",
+            **FSDP1,
             "recipe": "autocast-adam",
             "recompute": "full",
             "attention": "flash",

@@ -160,6 +160,8 @@ class BackwardPass:
             if self.tape.units.keeps_gradients:
                 self.tape.count_as(gradient.storage, Category.GRADIENTS)
             parameter.grad = gradient
+        if parameter.arrived:
+            parameter.arrived()
 
 
 def _over(tape: Tape, saved: Sequence[Tensor | None]) -> Iterator[Tensor]:

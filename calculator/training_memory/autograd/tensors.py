@@ -43,8 +43,10 @@ class Parameter:
 
     __slots__ = (
         "adapter",
+        "arrived",
         "cast",
         "dtype",
+        "flat",
         "grad",
         "hooks",
         "name",
@@ -68,11 +70,17 @@ class Parameter:
         self.hooks: list[Callable[[], None]] = []
         #: The 16-bit copy that autocast keeps until the forward pass ends.
         self.cast: Tensor | None = None
+        #: Where its gradient goes instead, where it is a part of a flat one.
+        self.flat: Callable[[str], Edge] | None = None
+        #: What is called once its gradient has come to be here.
+        self.arrived: Callable[[], None] | None = None
 
     @property
-    def edge(self) -> Parameter | None:
+    def edge(self) -> Edge | None:
         """Where its gradient goes, if anywhere."""
-        return self if self.trainable else None
+        if not self.trainable:
+            return None
+        return self.flat(self.name) if self.flat else self
 
 
 class Argument(Parameter):

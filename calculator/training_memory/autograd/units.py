@@ -16,6 +16,8 @@ class Units:
     keeps_gradients = True
     #: Whether gradients are summed over GPUs in this micro-batch.
     reduces = True
+    #: Whether a layer's hooks are around its checkpoint, and not in it.
+    outside = False
 
     def begin(self) -> None:
         """The model's forward pass begins."""
@@ -32,6 +34,9 @@ class Units:
 
     def end(self, *outputs: Tensor) -> None:
         """The model's forward pass ends."""
+
+    def close(self) -> None:
+        """What the model returns is there, as the trainer is given it."""
 
     def finish(self) -> None:
         """The backward pass ends."""

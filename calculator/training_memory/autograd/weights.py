@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..formula import Formula, product
-from .tensors import Parameter
+from .tensors import Edge, Parameter
 
 #: Changes a parameter as it is made: what is frozen, what has an adapter.
 Fitting = Callable[[Parameter], None]
@@ -17,6 +17,8 @@ class Weights:
     def __init__(self, dtype: str, fit: Fitting | None = None) -> None:
         self.dtype = dtype
         self.fit = fit
+        #: Where gradients of parts of a flat weight go.
+        self.flat: Callable[[str], Edge] | None = None
         self._made: dict[str, Parameter] = {}
 
     def __call__(self, name: str, *shape: str | int) -> Parameter:
@@ -27,6 +29,7 @@ class Weights:
         """The parameter of that name, of so many numbers."""
         if name not in self._made:
             made = self._made[name] = Parameter(name, numel, self.dtype)
+            made.flat = self.flat
             if self.fit:
                 self.fit(made)
         return self._made[name]

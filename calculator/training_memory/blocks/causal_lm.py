@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..autograd.checkpoint import keep_every_other_product, keep_products
 from ..autograd.tape import Tape
 from ..autograd.tensors import Tensor
@@ -57,12 +59,21 @@ class CausalLM:
 
     def _layer(self, tape: Tape, x: Tensor, weights: Weights, shared: Shared, index: int) -> Tensor:
         def region(x: Tensor) -> Tensor:
-            x = tape.units.before("layer", x, index)
+            if not tape.units.outside:
+                x = tape.units.before("layer", x, index)
             layer = compiled.layer if self.structure.compiled != "none" else self.family.layer
             y = layer(tape, x, weights, self.structure, shared)
-            tape.units.after("layer", y, index)
+            if not tape.units.outside:
+                tape.units.after("layer", y, index)
             return y
 
+        if not tape.units.outside:
+            return self._run(tape, region, x)
+        y = self._run(tape, region, tape.units.before("layer", x, index))
+        tape.units.after("layer", y, index)
+        return y
+
+    def _run(self, tape: Tape, region: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         recompute = self.structure.recompute
         if recompute in ("full", "matmuls") and self.structure.compiled == "none":
             plain = self.structure.implementation == "torchtitan"

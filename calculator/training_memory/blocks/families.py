@@ -53,7 +53,7 @@ def _embedded(
         x = parallel.embedded(tape, ids, w, structure)
     else:
         x = op.embedding(tape, ids, w("embedding", "V", "h"), TOKENS, "embedded tokens")
-    if scaled and structure.split.casts:
+    if scaled and structure.split.casts and structure.split.way == "fsdp2":
         # The scale is kept in fp32 and cast to what the gathered table is in.
         scale = tape.new("embedding scale, cast", as_formula(1), x.dtype)
         x = op.multiply(tape, x, scale, "embedded tokens, scaled")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from ..autograd.flat_sharded import FlatSharded
 from ..autograd.fully_sharded import FullySharded
 from ..autograd.tape import Tape
 from ..autograd.tensors import Parameter
@@ -17,6 +18,14 @@ def units_of(tape: Tape, model: CausalLM) -> Units:
     """What hears of a model's parts as its step is recorded."""
     structure = model.structure
     split = structure.split
+    if split.way == "fsdp1":
+        flat = FlatSharded(tape, split, len(model.layers), structure.weights)
+        for weights, one in (
+            (model.outer, flat.root),
+            *zip(model.layers, flat.layers, strict=True),
+        ):
+            weights.flat = one.edge_of
+        return flat
     if split.way != "fsdp2":
         return Units()
     outer, wrap, tied = model.outer, split.wrap, structure.tied

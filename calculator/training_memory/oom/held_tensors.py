@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .. import flat
 from ..autograd.memory import ITEM_BYTES
 from ..categories import Category
 from ..estimate import RankEstimate
@@ -31,7 +32,11 @@ def held_tensors(run: Run, on: RankEstimate, asks: Asks) -> Iterator[Suspect]:
     Of a GPU's own part where weights are shared out, and of what is trained where that is not all.
     """
     whole = layout_of(run.model, str(run.implementation))
-    layout = sharded(trained(whole, run.tuning), share_of(run).shards)
+    share = share_of(run)
+    if share.flat:
+        layout = flat.kept(whole, share, tied=run.model.tied)
+    else:
+        layout = sharded(trained(whole, run.tuning), share.shards)
     precision = run.recipe.precision
     weight_bytes = 4 if computes_in(precision) == "fp32" else 2
     if not run.tuning.trains_all:

@@ -282,7 +282,7 @@ FORMAT = Format(
             resources_per_worker hf_* hub_* saves_* evals_* eval_* max_steps seed val_* debug
             ddp ddp_timeout ddp_find* local_rank world_size low_cpu_mem_usage mean_resizing*
             fix_untrained* default_system* eot_tokens
-            heads_k_stride ring_attn_func fsdp_final* fsdp_version
+            heads_k_stride ring_attn_func fsdp_final*
             liger_use* save_* loss_watchdog* gc_* profiler* min_sample_len
             max_prompt_len excess_length* trust_remote_code group_by_length remove_unused*
             merge_lora push_dataset* skip_prepare* streaming* curriculum* multipack* pretrain* dpo_*

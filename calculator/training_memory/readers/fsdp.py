@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from ..errors import InputError
 from ..units import parse_count
-from .table import Row, Taken, is_on, lost, taken, word_of, words
+from .table import Row, Taken, flag, is_on, lost, taken, word_of, words
 
 OFFLOADED = "weights, gradients and states moved to the host were counted as staying on the GPU"
 _ON_THE_HOST: dict[str, object] = {"offload_param": "cpu"}
 #: FSDP's sharding strategies by name and number (torch.distributed.fsdp.ShardingStrategy).
 _FULL: dict[str, object] = {"zero": 3}
 _GRADIENTS: dict[str, object] = {"zero": 3, "reshard_after_forward": False}
+_NONE: dict[str, object] = {"zero": 0, "no_shard": True}
 _STRATEGIES: dict[str, dict[str, object]] = {
     "full_shard": _FULL,
     "1": _FULL,
     "shard_grad_op": _GRADIENTS,
     "2": _GRADIENTS,
-    "no_shard": {"zero": 0},
-    "3": {"zero": 0},
+    "no_shard": _NONE,
+    "3": _NONE,
     "hybrid_shard": {**_FULL, "hybrid": True},
     "4": {**_FULL, "hybrid": True},
     "hybrid_shard_zero2": {**_GRADIENTS, "hybrid": True},
@@ -37,7 +38,10 @@ def _strategy(name: str, value: object) -> Taken:
     return Taken(settings={**_SHARDED, **_STRATEGIES[word]})
 
 
-@taken("fsdp", ("zero", "shards", "hybrid", "reshard_after_forward", "offload_param"))
+_SHARES = ("zero", "shards", "hybrid", "no_shard", "reshard_after_forward")
+
+
+@taken("fsdp", (*_SHARES, "offload_param"))
 def _words(name: str, value: object) -> Taken:
     """``full_shard auto_wrap``, a list of such words, or, since transformers 5, on or off."""
     if isinstance(value, bool):
@@ -127,6 +131,39 @@ def _wrapped(name: str, value: object) -> Taken:
     return Taken(settings={}, lost="" if whole and len(layers) < 2 else _UNITS)
 
 
+@taken(
+    "fsdp_config.fsdp_version",
+    ("fsdp_version",),
+    "fsdp_config.version",
+    "fsdp_version",
+)
+def _version(name: str, value: object) -> Taken:
+    """FullyShardedDataParallel, or fully_shard."""
+    if word_of(value) not in ("1", "2"):
+        raise InputError(name, value, "allowed: 1, 2")
+    return Taken(settings={"fsdp_version": int(word_of(value))})
+
+
+#: torch.distributed.fsdp.BackwardPrefetch, and accelerate's word for none, by name and number.
+_PREFETCHES = {
+    **dict.fromkeys(("backward_pre", "1"), "pre"),
+    **dict.fromkeys(("backward_post", "2"), "post"),
+    **dict.fromkeys(("no_prefetch", "3", "none", ""), "none"),
+}
+
+
+@taken(
+    "fsdp_config.backward_prefetch",
+    ("backward_prefetch",),
+    "fsdp_config.fsdp_backward_prefetch",
+)
+def _prefetches(name: str, value: object) -> Taken:
+    word = word_of(value)
+    if word not in _PREFETCHES:
+        raise InputError.unknown_name(name, word, ("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"))
+    return Taken(settings={"backward_prefetch": _PREFETCHES[word]})
+
+
 def _inner(name: str) -> tuple[str, str]:
     return f"fsdp_config.{name}", f"fsdp_config.fsdp_{name}"
 
@@ -135,11 +172,15 @@ ROWS: tuple[Row, ...] = (
     _words,
     taken(
         "fsdp_config.fsdp_sharding_strategy",
-        ("zero", "shards", "hybrid", "reshard_after_forward"),
+        _SHARES,
         "fsdp_config.sharding_strategy",
     )(_strategy),
     _reshards,
     _recomputes,
+    _version,
+    _prefetches,
+    flag("fsdp_config.forward_prefetch", "forward_prefetch", "fsdp_config.fsdp_forward_prefetch"),
+    flag("fsdp_config.use_orig_params", "use_orig_params", "fsdp_config.fsdp_use_orig_params"),
     on_the_host(*_inner("offload_params")),
     _wraps,
     _wrapped,
@@ -153,8 +194,8 @@ ROWS: tuple[Row, ...] = (
 
 #: FSDP's keys that do not bear on what a GPU holds at the peak of a step.
 _BESIDE = """
-    backward_prefetch* cpu_ram_efficient_loading forward_prefetch state_dict_type
-    final_state_dict_type sync_module_states use_orig_params version limit_all_gathers
+    cpu_ram_efficient_loading state_dict_type backward_prefetch_policy
+    final_state_dict_type sync_module_states limit_all_gathers
     cpu_offload_pin_memory xla* fsdp_xla*
     """
 BESIDE = (*words(_BESIDE, under="fsdp_config."), *words(_BESIDE, under="fsdp_config.fsdp_"))

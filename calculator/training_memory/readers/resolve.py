@@ -12,7 +12,7 @@ from ..implementations import Implementation
 from ..model import SHAPE_FIELDS, Model
 from ..records import dataclass
 from ..run import DEFAULTS
-from ..sharding import OF_STAGE_3, Way, own_way
+from ..sharding import OF_STAGE_3, Sharding, Way, left_out, own_way
 from .findings import findings
 from .fsdp import OFFLOADED
 from .names import model_id
@@ -30,6 +30,7 @@ _DIRECT = tuple(
 )
 
 
+FIRST = Sharding(sharding=Way.FSDP1)
 #: DeepSpeed's settings where its stages share with nobody.
 ALONE = "DeepSpeed on one GPU is not followed; if there are more, say --data"
 
@@ -185,8 +186,14 @@ class _Resolver:
         nodes = _whole(self.settings.get("nodes", 1))
         if self.settings.get("hybrid") and nodes > 1 and data % nodes == 0:
             replicas = nodes
-        if self.settings.get("zero") == 3 and 1 < replicas < data:
+        first = data > 1 and self._is_first_fsdp()
+        if first and self.settings.get("no_shard"):
+            self.settings["zero"] = 3
+            self.fields["replicate"] = data
+        elif self.settings.get("zero") == 3 and 1 < replicas < data:
             self.fields["replicate"] = replicas
+        for name in ("fsdp_units",) if first else left_out(FIRST):
+            self.settings.pop(name, None)  # the other version's
         if not self.settings.get("zero") or data == 1:
             for name in ("reshard_after_forward", "fsdp_units", "sync_each_batch"):
                 self.settings.pop(name, None)  # nothing is gathered
@@ -203,9 +210,23 @@ class _Resolver:
                 self.dropped[name] = ALONE  # it has these on one GPU as well
             elif not by_deepspeed or not wanted:
                 self.settings.pop(name, None)
-        if not by_deepspeed:
+        if first:
+            self.settings["sharding"] = str(Way.FSDP1)
+        elif not by_deepspeed:
             self.settings.pop("sharding", None)  # there is nobody to share with
         return data
+
+    def _is_first_fsdp(self) -> bool:
+        """Whether FSDP's first version shares the model out: accelerate's own, unless it is told.
+
+        transformers 5.24 takes the second where a trainer's arguments ask for FSDP; axolotl leaves
+        it to accelerate (its setup_fsdp_envs).
+        """
+        shares = [part.format.id for part in self.parts if part.settings.get("shards") == -1]
+        if not shares or self.fields["implementation"] != Implementation.HUGGINGFACE:
+            return False
+        usual = 1 if shares[-1] in ("accelerate", "axolotl") else 2
+        return self.settings.get("fsdp_version", usual) == 1
 
     def _all_replicas(self, replicas: int) -> int:
         if "data" in self.given:
@@ -316,6 +337,8 @@ class _Resolver:
         """What FSDP2 leaves in the CPU's memory, where that is followed."""
         fields = self.fields
         here = fields.get("offload_param", "none") == "none"
+        if not here and fields.get("replicate") == fields["data"]:
+            self.dropped["offload_param"] = OFFLOADED
         if here or "sharding" in fields or "offload_param" in self.dropped:
             return
         way = own_way(Implementation(str(fields["implementation"])), _whole(fields.get("zero", 0)))
@@ -342,6 +365,11 @@ class _Resolver:
                 self._say(Standing.LOST, "weights", f"{bits} bits", "adapter", said)
             return
         self.fields["adapter"] = "qlora" if bits == 4 else "lora"
+        if self.settings.get("sharding") == Way.FSDP1:
+            for name in ("sharding", *left_out(FIRST)):
+                self.settings.pop(name, None)
+            said = "FSDP1 is not followed beside adapters; FSDP2 was counted"
+            self._say(Standing.LOST, "FSDP's version", 1, "sharding", said)
         if bits != 4 and self.settings.pop("quant_storage", None):
             own.remove("quant_storage")
         if bits == 4 and self.settings.get("nested_scales") is False:

@@ -47,7 +47,12 @@ BY = {
 
 
 #: What each way of sharing among replicas is called.
-WAYS: Mapping[str, str] = {Way.DDP: "DDP", Way.FSDP2: "FSDP2", Way.DEEPSPEED: "DeepSpeed"}
+WAYS: Mapping[str, str] = {
+    Way.DDP: "DDP",
+    Way.FSDP2: "FSDP2",
+    Way.FSDP1: "FSDP1",
+    Way.DEEPSPEED: "DeepSpeed",
+}
 
 
 def label(run: Run) -> str:

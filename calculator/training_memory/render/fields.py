@@ -12,7 +12,7 @@ from ..layout import Exchange, Routing
 from ..model import Activation, Norm, QkNorm
 from ..pipeline import Schedule
 from ..records import dataclass
-from ..sharding import FsdpUnits, Host, Prefetch, ReduceDtype, Way
+from ..sharding import BackwardPrefetch, FsdpUnits, Host, Prefetch, ReduceDtype, Way
 from ..switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from ..tuning import Adapter, Dtype, QuantStorage, Targets
 from .answer import WAYS
@@ -488,7 +488,8 @@ _GENERAL: tuple[Field, ...] = (
         "Replicas by",
         Place.SPLIT,
         "Whose data parallelism, with its buffers. DDP: every GPU has all, and buckets in which "
-        "gradients are sent. FSDP2 (fully_shard): weights are gathered layer by layer. DeepSpeed: "
+        "gradients are sent. FSDP2 (fully_shard): weights are gathered layer by layer. FSDP1 "
+        "(FullyShardedDataParallel): as one flat tensor for each layer. DeepSpeed: "
         "its stages 1 to 3. Not for the textbook.",
         _switch(Way, WAYS),
     ),
@@ -496,13 +497,15 @@ _GENERAL: tuple[Field, ...] = (
         "replicate",
         "Sharded copies",
         Place.FSDP,
-        "FSDP2: how many groups of GPUs hold a sharded copy each (hybrid sharding, HSDP).",
+        "FSDP: how many groups of GPUs hold a sharded copy each (hybrid sharding, HSDP); under "
+        "FSDP1 as many as GPUs are NO_SHARD.",
     ),
     _flag(
         "reshard_after_forward",
         "Reshard after forward",
         Place.FSDP,
-        "FSDP2: gathered weights are freed until the backward pass.",
+        "FSDP: gathered weights are freed until the backward pass; under FSDP1 that is FULL_SHARD, "
+        "without it SHARD_GRAD_OP.",
     ),
     _choice(
         "fsdp_units",
@@ -529,15 +532,43 @@ _GENERAL: tuple[Field, ...] = (
         "reduce_dtype",
         "Gradients summed in",
         Place.FSDP,
-        "FSDP2's mixed precision: the numbers in which GPUs sum their gradients.",
+        "FSDP's mixed precision: the numbers in which GPUs sum their gradients.",
         _switch(ReduceDtype, {ReduceDtype.FP32: "FP32", ReduceDtype.BF16: "BF16"}),
     ),
     _flag(
         "sync_each_batch",
         "Gradients reduced each time",
         Place.FSDP,
-        "accelerate's sync_each_batch: FSDP2 reduces gradients after every micro-batch; otherwise "
+        "accelerate's sync_each_batch: FSDP reduces gradients after every micro-batch; otherwise "
         "each GPU holds them whole until the last.",
+    ),
+    _choice(
+        "backward_prefetch",
+        "FSDP1's backward prefetch",
+        Place.FSDP,
+        "When the weights of the layer before are gathered in the backward pass: only as it "
+        "begins, before a layer's own pass (BACKWARD_PRE), or after it (BACKWARD_POST).",
+        _switch(
+            BackwardPrefetch,
+            {
+                BackwardPrefetch.NONE: "None",
+                BackwardPrefetch.PRE: "Before",
+                BackwardPrefetch.POST: "After",
+            },
+        ),
+    ),
+    _flag(
+        "forward_prefetch",
+        "FSDP1's forward prefetch",
+        Place.FSDP,
+        "FSDP1: the next layer's weights are gathered as one begins. A layer's gradients then wait "
+        "for the layer before.",
+    ),
+    _flag(
+        "use_orig_params",
+        "FSDP1's use_orig_params",
+        Place.FSDP,
+        "The optimizer is given the model's own weights, views of the flat ones, and not these.",
     ),
     _flag(
         "bucket_views",
@@ -577,7 +608,7 @@ _GENERAL: tuple[Field, ...] = (
         "Shares of the weights",
         Place.SPLIT,
         "Each GPU's share of the weights on it, or in the CPU's memory: ZeRO-3's offload_param; "
-        "FSDP2's CPUOffloadPolicy, which has gradients and the optimizer there as well.",
+        "FSDP's CPU offload, which has gradients and the optimizer there as well.",
         _of(Host, {Host.NONE: "On the GPU", Host.CPU: "On the CPU"}),
     ),
     _number(

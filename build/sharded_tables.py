@@ -69,6 +69,7 @@ def _of_fsdp1(row: Row) -> Run:
     request = {
         **request_of(row),
         "loss": row["loss"],
+        "hold_logits": row["hold_logits"] == "yes",
         "offload": row["offload"],
         "sharding": "fsdp1",
         "data": data,
@@ -272,6 +273,7 @@ def _told_fsdp1(row: Row) -> str:
             ("layers' inputs on the CPU", row["offload"] == "checkpoints"),
             ("all that is saved on the CPU", row["offload"] == "saved"),
             (f"{row['loss']} loss", row["loss"] != "full"),
+            ("logits held", row["hold_logits"] == "yes"),
             (f"{each} micro-batches{waits}", each != "1"),
         )
         if told

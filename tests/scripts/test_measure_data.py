@@ -11,6 +11,8 @@ import pytest
 
 from measure import blocks, matrix, tables, tuned
 from measure.case import Case
+from measure.fsdp1_case import Fsdp1Case
+from measure.fsdp1_matrix import cases as fsdp1_cases
 from measure.megatron_case import MegatronCase
 from measure.megatron_case import cases as megatron_cases
 from measure.places import PLACES
@@ -40,12 +42,13 @@ def test_versions_and_dates_are_known():
     versions = json.loads((FOLDER / "versions.json").read_text(encoding="utf-8"))
     assert set(versions) == {
         *("blocks", "steps", "sharded", "sharded-tuning", "tuning", "real", "compiled"),
-        *("megatron", "zero", "pipelines"),
+        *("megatron", "zero", "fsdp1", "pipelines"),
     }
     assert versions["tuning"]["peft"]
     for kind in ("megatron", "pipelines"):
         assert versions.pop(kind)["megatron-core"]
     assert versions["zero"]["deepspeed"]
+    assert versions["fsdp1"]["accelerate"]
     for kind in versions.values():
         assert re.fullmatch(r"20\d\d-\d\d-\d\d", kind["date"])
         assert all(re.match(r"\d+\.\d+", kind[name]) for name in ("python", "torch"))
@@ -65,6 +68,11 @@ def test_every_block_case_was_traced():
 
 def test_every_step_of_fine_tuning_was_traced():
     assert [Case.from_row(row) for row in tables.read(tables.TUNED)] == list(tuned.cases())
+
+
+def test_every_step_of_the_first_fsdp_was_traced():
+    recorded = [Fsdp1Case.from_row(row) for row in tables.read(tables.FSDP1)]
+    assert recorded == list(fsdp1_cases())
 
 
 def test_every_stage_of_megatrons_was_traced():

@@ -15,6 +15,7 @@ from training_memory.render import form
 from training_memory.render.answer import described
 from training_memory.render.fields import BY_NAME
 from training_memory.render.player import PREFIX, panels
+from training_memory.render.result import WORKING
 from training_memory.render.storyboard import storyboard
 from training_memory.render.svg import escape, patterns
 from training_memory.run import Run
@@ -55,8 +56,9 @@ def step_player(preset: str = FIRST, *, beside: str = Recompute.FULL) -> str:
         f'data-state="{escape(controls.address(shown))}" data-second="{beside}" '
         f'data-python="{escape(python)}">'
         f"{patterns(PREFIX)}{_form(run)}"
-        f'<div class="player-screen"><div class="player-stages" data-part="stages">{drawn.stages}'
-        f"</div>{_RANGE}{_controls()}"
+        f'<div class="player-screen">{WORKING}'
+        f'<div class="player-stages" data-part="stages">{drawn.stages}</div>'
+        f"{_RANGE}{_controls()}"
         f'<div class="player-nows" data-part="nows">{drawn.nows}</div>'
         '<p class="tm-hidden" role="status" data-told></p></div>'
         f'<div class="player-stills" data-part="stills">{storyboard(films[0])}</div>'

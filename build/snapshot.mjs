@@ -2,8 +2,8 @@
 /**
  * Python's memory as it is once the calculator is imported and has answered, written to a file that
  * a page restores instead of starting Python anew. `node snapshot.mjs PYODIDE WHEEL PLAN INTO`;
- * PLAN is JSON: the `requests` that the calculator answers before its memory is taken, what
- * `imports` it needs besides, and which modules of the calculator are `not` to be in it.
+ * PLAN is JSON: the `requests` that the calculator answers before its memory is taken, the `films`
+ * that it makes, what `imports` it needs besides, and which of its modules are `not` to be in it.
  *
  * The file is gzip, so that its size on the way does not depend on what a host compresses. In it:
  *
@@ -137,9 +137,14 @@ for module in pkgutil.walk_packages(training_memory.__path__, "training_memory."
         importlib.import_module(module.name)
 for request in plan["requests"]:
     web.answer(json.dumps(request))
+from training_memory import film_door
+for request in plan["films"]:
+    turn = 0
+    while not json.loads(film_door.answer(json.dumps({**request, "turn": turn})))["done"]:
+        turn += 1
 
 # What was remembered on the way is of no use to a page; what lies in which zip would be wrong.
-del module, name, plan, request, training_memory
+del film_door, module, name, plan, request, training_memory, turn, web
 linecache.clearcache()
 re.purge()
 sys.path_importer_cache.clear()

@@ -47,15 +47,19 @@ class Snapshot:
 def requests() -> list[dict[str, Any]]:
     """What the calculator answers before its memory is taken, so that a page's first is no first.
 
-    The run that a page begins with, a film, and a run that cannot be. What is worked out for other
+    The run that a page begins with, and a run that cannot be. What is worked out for other
     runs would arrive no sooner than it is worked out.
     """
     first = {"state": "", "set": {"preset": FIRST}}
     return [
         first,
-        first | {"door": "film", "beside": "full"},
         {"state": "", "set": {"sequence": "none", "data": "0", "model": "lama"}},
     ]
+
+
+def films() -> list[dict[str, Any]]:
+    """The film that is made before, for the same reason."""
+    return [{"state": "", "set": {"preset": FIRST}, "beside": "full", "prefix": "film"}]
 
 
 def make_snapshot(wheel: Path, into: Path = SNAPSHOT, pyodide: Path = PYODIDE) -> None:
@@ -71,7 +75,8 @@ def make_snapshot(wheel: Path, into: Path = SNAPSHOT, pyodide: Path = PYODIDE) -
     into.mkdir(parents=True)
     plan = into / "plan.json"
     plan.write_text(
-        json.dumps({"requests": requests(), "imports": BESIDE, "not": NOT_IN}), encoding="utf-8"
+        json.dumps({"requests": requests(), "films": films(), "imports": BESIDE, "not": NOT_IN}),
+        encoding="utf-8",
     )
     script = BUILD / "snapshot.mjs"
     done = subprocess.run(

@@ -1,6 +1,7 @@
 """What a page asks for after its answer, slice by slice to the end, as one."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from training_memory import later_door
@@ -22,4 +23,14 @@ def whole(state: str, *parts: str) -> dict[str, str]:
         found |= told["html"] | told["notes"]
         if told["done"]:
             return found
+    raise AssertionError("it never ends")
+
+
+def answered(answer: Callable[[str], str], **request: Any) -> dict[str, Any]:
+    """What a door says that answers slice by slice: its last word."""
+    for turn in range(10_000):
+        asked = {"prefix": "tm", **request, "turn": turn}
+        told: dict[str, Any] = json.loads(answer(json.dumps(asked)))
+        if told.get("done", True):
+            return told
     raise AssertionError("it never ends")

@@ -1,12 +1,14 @@
-"""The animated step's door: a run's film, or two runs' beside each other, for one request.
+"""The animated step's door: a run's film, or two runs' beside each other.
 
 A request names and changes a run as the calculator's do (see :mod:`.web`); ``beside`` is the
-recomputation of a second run that is the same in everything else, or "".
+recomputation of a second run that is the same in everything else, or "". It is answered a slice
+at a time (see :mod:`.slices`): ``turn`` is 0 to begin anew, ``prefix`` who asks, and the answer
+whether all is ``done``, and then the films.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from . import controls
@@ -19,27 +21,32 @@ from .render import form
 from .render.answer import described
 from .render.player import panels
 from .render.storyboard import storyboard
+from .slices import Slices, Told, Work, finished
+from .web import answering
+
+_slices = Slices()
 
 
-def answer(request: Mapping[str, Any], state: State) -> dict[str, object]:
-    """The films of ``state`` with their drawings, as plain values.
+def answer(request_json: str) -> str:
+    """How far it is, the films of a run with their drawings, or every error at once."""
+    return answering(
+        request_json,
+        lambda request, state: _slices.told(request, lambda: _made(request, state)),
+    )
 
-    Raises :class:`InputErrors` for a run that cannot be, and :class:`InputError` for a ``beside``.
-    """
+
+def _made(request: Mapping[str, Any], state: State) -> Iterator[Told]:
     run = controls.read(state)
     shown = controls.normal(state, run)
     binary = controls.is_binary(shown)
-    films = pair(state, beside(request.get("beside", "")))
+    films = yield from _pair(state, beside(request["beside"]))
     drawn = panels(films, binary=binary)
-    return {
-        "ok": True,
+    yield None
+    stills = storyboard(films[0], binary=binary)
+    yield {
         "run": run.to_json(),
         "films": [to_json(one, binary=binary) for one in films],
-        "html": {
-            "stages": drawn.stages,
-            "nows": drawn.nows,
-            "stills": storyboard(films[0], binary=binary),
-        },
+        "html": {"stages": drawn.stages, "nows": drawn.nows, "stills": stills},
         "fields": form.shown(run),
         "notes": {},
         "summaries": {"run": described(run)},
@@ -59,5 +66,15 @@ def beside(value: object) -> Recompute | None:
 
 def pair(state: State, second: Recompute | None) -> Sequence[Film]:
     """The film of a run and, where it is to have company, of the same run recomputed otherwise."""
+    return finished(_pair(state, second))
+
+
+def _pair(state: State, second: Recompute | None) -> Work[Sequence[Film]]:
     wanted = [state] if second is None else [state, {**state, "recompute": str(second)}]
-    return [film(estimate(controls.read(one))) for one in wanted]
+    films = []
+    for one in wanted:
+        made = estimate(controls.read(one))
+        yield
+        films.append(film(made))
+        yield
+    return films

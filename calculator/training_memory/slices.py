@@ -7,18 +7,22 @@ whatever else the page asks in between is answered at once, and work is given up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+import json
+from collections.abc import Callable, Generator, Iterator, Mapping
 from time import perf_counter
 
 # For type checkers alone: typing takes a while to import.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     T = TypeVar("T")
 
 #: Work that yields nothing but the chance to leave off, and returns a result.
 Work = Generator[None, None, "T"]
+
+#: What work tells a door that asks: nothing yet, or, once, its answer.
+Told = Mapping[str, object] | None
 
 #: A slice goes on for so long, and ends with the step that it is in.
 SECONDS = 0.02
@@ -58,3 +62,15 @@ class Slices:
                 self._open[asker] = question, work
                 return found, False
         return found, True
+
+    def told(
+        self, request: Mapping[str, Any], begin: Callable[[], Iterator[Told]]
+    ) -> dict[str, object]:
+        """What a slice for a door's request came to: whether it is ``done``, and its answer.
+
+        ``prefix`` in it is who asks, ``turn`` which slice it is, and all else the question.
+        """
+        question = json.dumps({**request, "turn": None})
+        found, _ = self.go_on(request["prefix"], question, request["turn"], begin)
+        answer = found[-1] if found else None
+        return {"ok": True, "done": answer is not None, **(answer or {})}

@@ -4,8 +4,6 @@ A request begins with a run, as ``run`` (JSON of a run) or as ``state`` (see :mo
 and may change it: ``set`` fields as typed, then ``step`` numbers by doublings. ``units`` is "GB" or
 "GiB", ``prefix`` what the ids on the page begin with. What takes longer than an answer is named
 under ``later``, and :mod:`.later_door` gives it.
-With ``"door": "film"`` the step is answered as a film to play, and with ``"door": "oom"`` the text
-under ``error`` explained; see :mod:`.film_door` and :mod:`.oom_door`.
 """
 
 from __future__ import annotations
@@ -27,11 +25,18 @@ from .run import Run
 
 def answer(request_json: str) -> str:
     """The answer to a request: ``ok``, and either the answer's parts or every error at once."""
+    return answering(request_json, _answer)
+
+
+def answering(
+    request_json: str,
+    door: Callable[[Mapping[str, Any], controls.State], Mapping[str, object]],
+) -> str:
+    """What a door says to a request for a changed run, or every error at once."""
     request = json.loads(request_json)
     stepped: dict[str, str] = {}
     try:
-        asked = _state(request, stepped)
-        found = _doors(request.get("door"))(request, asked)
+        found = door(request, _state(request, stepped))
     except InputErrors as errors:
         found = _refused(errors.errors, {**_linked(request, errors.errors), **stepped})
     except InputError as error:
@@ -59,19 +64,6 @@ def _shortened(request: Mapping[str, Any], run: Run) -> dict[str, str]:
     if before == str(run.sequence) or run.sequence != run.model.positions:
         return {}
     return {"sequence": f"as far as {run.model.name}'s learned positions go"}
-
-
-def _doors(name: object) -> Callable[[Mapping[str, Any], controls.State], dict[str, object]]:
-    """What answers. The further doors are imported when first asked: few readers need them."""
-    if name == "film":
-        from . import film_door
-
-        return film_door.answer
-    if name == "oom":
-        from . import oom_door
-
-        return oom_door.answer
-    return _answer
 
 
 def _answer(request: Mapping[str, Any], asked: controls.State) -> dict[str, object]:

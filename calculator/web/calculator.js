@@ -13,6 +13,7 @@ import { startWhenNear } from "./near.js";
 import { onEachPage } from "./pages.js";
 import { Planner } from "./plan.js";
 import { python } from "./runtime.js";
+import { Work } from "./work.js";
 
 /**
  * Python's answer to a request; see training_memory/web.py.
@@ -36,12 +37,6 @@ import { python } from "./runtime.js";
  * @property {Record<string, string>} stepped  numbers as they were stepped to
  */
 
-/**
- * What came of a slice of what takes longer; see training_memory/later_door.py.
- * @typedef {{ok: false} | {ok: true, done: boolean, html: Record<string, string>,
- *   notes: Record<string, string>}} Later
- */
-
 /** The door that writes files; see training_memory/export_door.py. */
 const EXPORT_DOOR = "training_memory.export_door";
 
@@ -51,6 +46,11 @@ const LATER_DOOR = "training_memory.later_door";
 /** What takes longer and is worked out only where somebody looks: curves, and what switches change. */
 const CURVES = "[data-curves]";
 const SWITCHES = 'details[data-key="implementation"]';
+/** What is told of it meanwhile; of parts their places say it. @type {Record<string, string>} */
+const WORKS = {
+  switches: "Working out what each switch changes",
+  export: "Writing the file",
+};
 const FOLDS = `${CURVES}, ${SWITCHES}`;
 
 /** How long nothing must change before it is told to a screen reader, and more is asked for. */
@@ -61,6 +61,7 @@ class Calculator {
   #runtime;
   #controls;
   #died;
+  #work;
   #left = new AbortController();
 
   /** The last answered state, as an address carries it, or the one that the address asks for. */
@@ -78,8 +79,12 @@ class Calculator {
   #missing = [];
   /** Counts what is asked for later: of an earlier state it is given up. */
   #later = 0;
+  /** What was looked at and is there. @type {Set<string>} */
+  #there = new Set();
   /** Whether something changed since the last request was sent. */
   #changed = false;
+  /** Counts files that are written: only the latest is saved. */
+  #exports = 0;
   /** The parts as they were last put in their places. @type {Map<string, string>} */
   #parts = new Map();
   /** The last answer's texts, for the buttons. @type {Record<string, string> | undefined} */
@@ -112,7 +117,8 @@ class Calculator {
     if (planner instanceof HTMLElement) {
       this.#planner = new Planner(planner, this.#runtime, () => this.#state, signal);
     }
-    this.#died = new Died(section, this.#runtime, signal, () => this.#state);
+    this.#work = new Work(section, signal);
+    this.#died = new Died(section, this.#runtime, signal, () => this.#state, this.#work);
     const files = section.querySelector('[data-key="files"]');
     if (files instanceof HTMLElement) {
       const { files: path } = JSON.parse(section.dataset.runtime ?? "{}");
@@ -275,9 +281,18 @@ class Calculator {
     page.hash = "";
     // A picture in dots is the drawn one, at twice its size.
     const asked = format === "png" ? "svg" : format;
+    const prefix = this.#section.id;
+    const request = { state: this.#state, format: asked, page: page.href, prefix };
+    const number = (this.#exports += 1);
+    const task = this.#work.begin(WORKS.export ?? "", {
+      stop: () => (this.#exports += 1),
+      again: () => this.#export(format),
+    });
     try {
-      const request = JSON.stringify({ state: this.#state, format: asked, page: page.href });
-      const answer = JSON.parse(await this.#runtime.ask(request, EXPORT_DOOR));
+      let answer;
+      for await (answer of this.#runtime.slices(request, EXPORT_DOOR)) {
+        if (this.#left.signal.aborted || number !== this.#exports) return;
+      }
       if (!answer.ok) throw new Error(answer.said);
       if (format === "png") {
         const blob = await inDots(answer.text);
@@ -287,6 +302,8 @@ class Calculator {
       }
     } catch (error) {
       this.#controls.say(`Nothing was saved: ${error instanceof Error ? error.message : error}`);
+    } finally {
+      task.end();
     }
   }
 
@@ -294,6 +311,8 @@ class Calculator {
   #request() {
     this.#changed = true;
     this.#later += 1;
+    this.#died.giveUp();
+    this.#work.forget();
     clearTimeout(this.#settling);
     // Nothing is on its way: it is answered should the reader have Python tried again.
     if (this.#runtime.state.name === "failed") return;
@@ -353,15 +372,40 @@ class Calculator {
    */
   async #askLater(/** @type {string[]} */ parts) {
     const later = ++this.#later;
-    for (let turn = 0; ; turn += 1) {
-      const request = { state: this.#state, parts, prefix: this.#section.id, turn };
-      /** @type {Later} */
-      const told = JSON.parse(await this.#runtime.ask(JSON.stringify(request), LATER_DOOR));
-      if (this.#left.signal.aborted || later !== this.#later || !told.ok) return;
-      this.#place(told.html);
-      this.#missing = this.#missing.filter((part) => !(part in told.html));
-      this.#controls.note(told.notes);
-      if (told.done) return;
+    const request = { state: this.#state, parts, prefix: this.#section.id };
+    const wanted = [...parts];
+    const task = this.#work.begin(this.#workOn(wanted), {
+      stop: () => this.#stopLater(),
+      again: () => this.#askRest().catch(() => {}),
+    });
+    try {
+      for await (const told of this.#runtime.slices(request, LATER_DOOR)) {
+        if (this.#left.signal.aborted || later !== this.#later || !told.ok) return;
+        this.#place(told.html);
+        this.#missing = this.#missing.filter((part) => !(part in told.html));
+        this.#controls.note(told.notes);
+        // They come in their order.
+        while (wanted[0] !== undefined && wanted[0] in told.html) wanted.shift();
+        if (!told.done) task.say(this.#workOn(wanted));
+        else for (const part of parts) this.#there.add(part);
+      }
+    } finally {
+      task.end();
+    }
+  }
+
+  /** @param {string[]} parts  what is wanted, the next first */
+  #workOn([part = ""]) {
+    const place = this.#section.querySelector(`[data-part="${part}"]`);
+    return WORKS[part] ?? /** @type {HTMLElement | null} */ (place)?.dataset.work ?? "Working";
+  }
+
+  /** The reader wants no more of what takes longer; what is there of it is of the run before. */
+  #stopLater() {
+    this.#later += 1;
+    for (const place of this.#section.querySelectorAll('[data-part][aria-busy="true"]')) {
+      place.removeAttribute("aria-busy");
+      /** @type {HTMLElement} */ (place).dataset.old = "";
     }
   }
 
@@ -369,8 +413,8 @@ class Calculator {
   async #askRest() {
     const parts = [...this.#missing];
     const open = (/** @type {string} */ fold) => this.#section.querySelector(`${fold}[open]`) !== null;
-    if (open(CURVES)) parts.push("curves");
-    if (open(SWITCHES)) parts.push("switches");
+    if (open(CURVES) && !this.#there.has("curves")) parts.push("curves");
+    if (open(SWITCHES) && !this.#there.has("switches")) parts.push("switches");
     this.#died.again();
     if (parts.length > 0) await this.#askLater(parts);
   }
@@ -389,6 +433,7 @@ class Calculator {
     const hadFocus = this.#section.contains(document.activeElement);
     this.#place(answer.html, answer.state !== this.#shown);
     this.#missing = answer.later;
+    this.#there.clear();
     if (answer.state !== this.#shown) this.#planner?.changed();
     this.#shown = answer.state;
     // A button that its own effect took away hands the focus on to what it brought about.
@@ -420,6 +465,7 @@ class Calculator {
         if (whole && place.hasChildNodes()) place.setAttribute("aria-busy", "true");
         continue;
       }
+      delete /** @type {HTMLElement} */ (place).dataset.old;
       // The output is busy until everything has settled.
       if (place.tagName !== "OUTPUT") place.removeAttribute("aria-busy");
       if (html === this.#parts.get(part)) continue;

@@ -7,6 +7,7 @@
 import { Controls } from "./controls.js";
 import { find } from "./film.js";
 import { python } from "./runtime.js";
+import { Work } from "./work.js";
 
 /** @typedef {import("./film.js").Film} Film */
 
@@ -30,6 +31,10 @@ import { python } from "./runtime.js";
  * @property {Record<string, string>} stepped  numbers as they were stepped to
  */
 
+/** The Python module that makes them. */
+const DOOR = "training_memory.film_door";
+const WORDS = { making: "Making the film", stopped: "Stopped: the film is of the run before." };
+
 const BESIDE = "beside";
 /** How fast it plays is no business of Python's. */
 const SPEED = "speed";
@@ -52,9 +57,11 @@ export class FilmChoice {
   #steps = new Map();
   /** Whether the reader did something that needs Python. */
   #wanted = false;
-  #asking = false;
-  /** Whether something changed since the last request was sent. */
+  /** Whether something changed that has not been asked for. */
   #changed = false;
+  /** Counts what is asked for: only the latest is answered. */
+  #number = 0;
+  #work;
 
   /**
    * @param {HTMLElement} section
@@ -77,6 +84,7 @@ export class FilmChoice {
         if (action === "retry") this.#runtime.start();
       },
     });
+    this.#work = new Work(section, signal, WORDS.stopped);
     this.#runtime.watch((state) => this.#onRuntime(state), signal);
     this.#showBeside();
     const address = location.hash.slice(1);
@@ -116,7 +124,10 @@ export class FilmChoice {
    */
   #onSet(name, value) {
     if (name === SPEED) return;
-    if (name === BESIDE && (value === "" || value === this.#second)) {
+    const isHere = name === BESIDE && (value === "" || value === this.#second);
+    if (isHere && this.#set.size + this.#steps.size === 0) {
+      this.#number += 1;
+      this.#work.forget();
       this.#showBeside();
       return;
     }
@@ -145,42 +156,43 @@ export class FilmChoice {
   }
 
   async #ask() {
-    if (this.#asking) return;
-    this.#asking = true;
     this.#changed = false;
+    const number = (this.#number += 1);
     const set = new Map(this.#set);
     const steps = new Map(this.#steps);
+    const beside = this.#beside;
     const request = {
-      door: "film",
       state: this.#state,
       set: Object.fromEntries(set),
       step: Object.fromEntries(steps),
-      beside: this.#beside,
+      beside,
+      prefix: this.#section.id,
     };
+    const task = this.#work.begin(WORDS.making, {
+      stop: () => (this.#number += 1),
+      again: () => this.#request(),
+    });
     try {
-      /** @type {Answer | Refusal} */
-      const answer = JSON.parse(await this.#runtime.ask(JSON.stringify(request)));
-      if (this.#signal.aborted) return;
-      // Only the latest request's answer is shown.
-      if (!this.#changed) {
-        if (answer.ok) this.#show(answer, set, steps);
-        else this.#refuse(answer);
+      for await (const told of this.#runtime.slices(request, DOOR)) {
+        if (this.#signal.aborted || number !== this.#number) return;
+        if (!told.ok) this.#refuse(told);
+        else if (told.done) this.#show(told, beside, set, steps);
       }
     } catch (error) {
-      const reason = error instanceof Error ? error.message : error;
-      this.#controls.say(`Python gave no answer: ${reason}`);
+      if (this.#signal.aborted || number !== this.#number) return;
+      this.#controls.say(`Python gave no answer: ${error instanceof Error ? error.message : error}`);
     } finally {
-      this.#asking = false;
+      task.end();
     }
-    if (this.#changed && !this.#signal.aborted) this.#ask();
   }
 
   /**
    * @param {Answer} answer
+   * @param {string} beside
    * @param {Map<string, string>} set
    * @param {Map<string, number>} steps
    */
-  #show(answer, set, steps) {
+  #show(answer, beside, set, steps) {
     this.#state = answer.state;
     this.#set.clear();
     this.#steps.clear();
@@ -189,7 +201,7 @@ export class FilmChoice {
       if (html !== undefined) place.innerHTML = html;
     }
     this.#films = answer.films;
-    this.#second = answer.films.length > 1 ? this.#beside : "";
+    this.#second = answer.films.length > 1 ? beside : "";
     this.#controls.fill(answer, set, steps);
     this.#controls.enable();
     this.#controls.status("ready");

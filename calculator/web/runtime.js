@@ -201,6 +201,21 @@ export class Runtime {
   }
 
   /**
+   * Have a long piece of work done, a slice at a time: whatever else is asked meanwhile waits for no
+   * more than the slice that is under way. Who wants no more asks for no more.
+   * @param {object} request
+   * @param {string} door  the Python module that is asked
+   * @returns {AsyncGenerator<any, void, void>} what came of each slice
+   */
+  async *slices(request, door) {
+    for (let turn = 0; ; turn += 1) {
+      const told = JSON.parse(await this.ask(JSON.stringify({ ...request, turn }), door));
+      yield told;
+      if (!told.ok || told.done) return;
+    }
+  }
+
+  /**
    * @param {Record<string, string>} message
    * @returns {Promise<string>}
    */

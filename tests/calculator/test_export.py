@@ -14,8 +14,9 @@ import pytest
 import yaml
 from hypothesis import given, settings
 
+import later
 from strategies import requests
-from training_memory import Run, __version__, controls, estimate, export_door
+from training_memory import Run, __version__, controls, estimate, export_door, slices
 from training_memory.categories import CATEGORIES
 from training_memory.cli import main
 from training_memory.render import export, picture
@@ -165,9 +166,29 @@ def test_the_command_line_says_who_saves_a_picture_in_dots(capsys):
 @pytest.mark.parametrize("form", EXPORTS)
 def test_the_pages_door_gives_the_file_with_its_name(form):
     asked = {"state": "model=gpt2&sequence=512&units=GiB", "format": form, "page": "http://x/"}
-    told = json.loads(export_door.answer(json.dumps(asked)))
+    told = later.answered(export_door.answer, **asked)
     run = Run.from_json({"model": "gpt2", "sequence": 512})
     assert told["text"] == text(estimate(run), form, binary=True, page="http://x/")
     assert told["name"] == f"training-memory-gpt-2.{EXPORTS[form].ending}"
-    refused = json.loads(export_door.answer(json.dumps({**asked, "state": "model=gpt9"})))
+    refused = later.answered(export_door.answer, **{**asked, "state": "model=gpt9"})
     assert not refused["ok"]
+
+
+def test_a_file_is_written_a_slice_at_a_time(monkeypatch):
+    """What must be free is played through an allocator, and takes longer than all else together."""
+    asked = {
+        "state": "model=gpt2&sequence=512&implementation=huggingface&recipe=bf16-adam",
+        "format": "json",
+        "page": "",
+        "prefix": "tm",
+    }
+    whole = later.answered(export_door.answer, **asked)
+    monkeypatch.setattr(slices, "SECONDS", 0.0)
+    told: dict[str, Any] = {"done": False}
+    turns = 0
+    while not told["done"]:
+        told = json.loads(export_door.answer(json.dumps({**asked, "turn": turns})))
+        turns += 1
+    assert told == whole
+    assert json.loads(told["text"])["need"]["reserved_by"] == "replay"
+    assert turns > 100

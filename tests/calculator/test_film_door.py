@@ -5,7 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from training_memory import web
+import later
+from training_memory import film_door, slices
 from training_memory.film_door import beside
 from training_memory.render.player import panels
 
@@ -13,7 +14,7 @@ DEFAULT = "model=llama-7b&sequence=4096&micro_batch=1"
 
 
 def _ask(**request):
-    return json.loads(web.answer(json.dumps({"door": "film", "state": DEFAULT, **request})))
+    return later.answered(film_door.answer, **{"state": DEFAULT, "beside": "", **request})
 
 
 def _elements(html: str) -> list[ElementTree.Element]:
@@ -117,3 +118,15 @@ def test_panels_of_one_film_are_the_first_of_two_where_it_is_the_larger():
 
     both = pair(controls.of_preset("llama-7b"), Recompute.FULL)
     assert panels(both).stages.startswith(panels(both[:1]).stages)
+
+
+def test_a_film_is_made_a_slice_at_a_time(monkeypatch):
+    whole = _ask(beside="full")
+    monkeypatch.setattr(slices, "SECONDS", 0.0)
+    asked = {"state": DEFAULT, "beside": "full", "prefix": "film"}
+    turns, told = 0, {"done": False}
+    while not told["done"]:
+        told = json.loads(film_door.answer(json.dumps({**asked, "turn": turns})))
+        turns += 1
+    assert told == whole
+    assert turns > 4  # each run's estimate and its film, and the drawings

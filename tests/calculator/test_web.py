@@ -343,35 +343,3 @@ def test_a_pin_that_cannot_be_leaves_the_answer_whole():
     assert found["ok"]
     assert "The pinned run cannot be" in found["html"]["difference"]
     assert "Unpin" in found["html"]["difference"]
-
-
-def test_an_error_is_explained_by_the_run_that_is_shown():
-    error = (
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.91 GiB. GPU 0 has a total "
-        "capacity of 79.10 GiB of which 1.21 GiB is free. Of the allocated memory 74.00 GiB is "
-        "allocated by PyTorch, and 512.00 MiB is reserved by PyTorch but unallocated."
-    )
-    state = "model=llama-3-8b&sequence=8192&implementation=huggingface&recipe=bf16-adam"
-    found = ask(door="oom", state=state, error=error)
-    assert "4·s·b·V = 4 × 8,192 × 1 × 128,256" in found["html"]["died"]
-    (button,) = re.findall(r'data-set="([^"]+)"', found["html"]["died"])
-    changed = ask(state=state, set=dict(parse_qsl(unescape(button))))
-    assert changed["ok"]
-    assert changed["estimate"]["peak"]["bytes"] <= found["explanation"]["room_bytes"]
-    # The textbook's run is searched as a library runs it, and so is the change.
-    found = ask(door="oom", state="model=llama-3-8b&sequence=8192&recipe=bf16-adam", error=error)
-    assert found["explanation"]["as_hugging_face"]
-    for button in re.findall(r'data-set="([^"]+)"', found["html"]["died"]):
-        assert "implementation=huggingface" in unescape(button)
-    assert ask(door="oom", state=state, error="  ")["html"]["died"] == ""
-    assert "looked for" in ask(door="oom", state=state, error="hello <b>")["html"]["died"]
-    assert not ask(door="oom", state="sequence=0", error=error)["ok"]
-
-
-@pytest.mark.parametrize(
-    "text", ["<script>alert(1)</script> OutOfMemoryError: <b>", "MemoryError &lt;"]
-)
-def test_nothing_of_a_pasted_text_is_markup(text):
-    found = ask(door="oom", state="model=llama-7b", error=text)["html"]["died"]
-    assert "<script" not in found
-    assert "<b>" not in found

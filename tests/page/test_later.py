@@ -132,7 +132,7 @@ def test_a_change_is_answered_before_a_plan_that_is_looked_for(page: Page) -> No
 
 def test_a_stopped_search_asks_no_more(page: Page) -> None:
     look_for_a_plan(page)
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Stop looking").click()
     asked = len(asks(page, PLAN))
     page.wait_for_timeout(300)
     assert len(asks(page, PLAN)) == asked

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from ..errors import InputErrors
 from ..estimate import Estimate, estimate
-from ..fit import Change, changes
+from ..fit import Change, changes_in_steps
 from ..implementations import Implementation
 from ..records import dataclass
 from ..run import Run
+from ..slices import Work, finished
 from .allocator import PIECES, asked
 from .cause import Cause, Verdict
 from .reading import Kind, OomReading, When
-from .suspects import Asks, Suspect, suspects
+from .suspects import Asks, Suspect, suspects_in_steps
 from .text import read
 from .verdict import verdict
 
@@ -83,19 +84,31 @@ def explain(text: str, found: Estimate | None = None) -> Explanation:
 
     Raises :class:`InputError` for a text without one.
     """
+    return finished(explain_in_steps(text, found))
+
+
+def explain_in_steps(text: str, found: Estimate | None = None) -> Work[Explanation]:
+    """:func:`explain`, which may be left off between its searches and after every change tried."""
     reading = read(text)
     why = verdict(reading)
     if found is None or why.cause in (Cause.HOST, Cause.SERVER):
         return Explanation(reading=reading, verdict=why)
+    yield
     step, other = _as_a_library_runs_it(found)
+    yield
+    listed: tuple[Suspect, ...] = ()
     in_step = reading.when not in (When.EVALUATION, When.SAVING, When.SERVING)
-    listed = suspects(step, reading, _asks(reading)) if in_step else ()
+    if in_step:
+        listed = yield from suspects_in_steps(step, reading, _asks(reading))
     room = why.room_bytes
     if room is None and reading.total is not None:
         room = reading.total.bytes
     if room is None:
         room = step.capacity_bytes
-    change = _smallest(step, room)
+    change = yield from _smallest(step, room)
+    changes_step = change is not None
+    if change is None and other:
+        change = yield from _smallest(found, room)
     return Explanation(
         reading=reading,
         verdict=why,
@@ -104,8 +117,8 @@ def explain(text: str, found: Estimate | None = None) -> Explanation:
         suspects=listed,
         tokens=None if listed or not in_step else _tokens(step, reading),
         room_bytes=room,
-        change=change or (_smallest(found, room) if other else None),
-        changes_step=change is not None,
+        change=change,
+        changes_step=changes_step,
     )
 
 
@@ -149,7 +162,7 @@ def _tokens(step: Estimate, reading: OomReading) -> tuple[str, int, int] | None:
     return None
 
 
-def _smallest(step: Estimate, room: int | None) -> Change | None:
+def _smallest(step: Estimate, room: int | None) -> Work[Change | None]:
     """The change that makes the step fit into ``room`` and alters the run least.
 
     First what leaves the training as it is, then what needs no other GPUs; of equals the quickest,
@@ -157,7 +170,8 @@ def _smallest(step: Estimate, room: int | None) -> Change | None:
     """
     if room is None or step.worst.peak_bytes <= room:
         return None
-    enough = [change for change in changes(step) if change.peak_bytes <= room]
+    tried = yield from changes_in_steps(step)
+    enough = [change for change in tried if change.peak_bytes <= room]
     return min(enough, key=_alters, default=None)
 
 

@@ -14,6 +14,7 @@ from ..estimate import Estimate, RankEstimate
 from ..events import Phase, place
 from ..implementations import Implementation
 from ..records import dataclass
+from ..slices import Work
 from ..taken import Taken, takings
 from .reading import OomReading, When
 
@@ -92,7 +93,9 @@ _PHASES = {
 Asks = Callable[[int], int]
 
 
-def suspects(found: Estimate, reading: OomReading, asks: Asks) -> tuple[Suspect, ...]:
+def suspects_in_steps(
+    found: Estimate, reading: OomReading, asks: Asks
+) -> Work[tuple[Suspect, ...]]:
     """Every tensor of the step that asks for what was asked, the likeliest first.
 
     First those that are made where the traceback was, then those at whose making the run holds most
@@ -102,11 +105,11 @@ def suspects(found: Estimate, reading: OomReading, asks: Asks) -> tuple[Suspect,
     if requested is None:
         return ()
     wanted = _PHASES.get(reading.when) if reading.when else None
-    judged = [
-        _judged(one, wanted, on.rank.label if len(found.ranks) > 1 else "")
-        for on in found.ranks
-        for one in _Search(found, on, asks, reading).found()
-    ]
+    judged = []
+    for on in found.ranks:
+        where = on.rank.label if len(found.ranks) > 1 else ""
+        listed = yield from _Search(found, on, asks, reading).found()
+        judged += [_judged(one, wanted, where) for one in listed]
     allocated = reading.allocated.bytes if reading.allocated else None
 
     def likeliest(one: Suspect) -> tuple[bool, bool, int]:
@@ -153,11 +156,12 @@ class _Search:
             if one.event.phase is Phase.BEFORE and one.event.category is Category.OPTIMIZER
         )
 
-    def found(self) -> list[Suspect]:
+    def found(self) -> Work[list[Suspect]]:
         """Everything that asks for it, each kind of tensor once."""
         nearest: dict[tuple[str, Phase, int], Suspect] = {}
         times: dict[tuple[str, Phase, int], int] = {}
         for one in self.takings.tensors:
+            yield
             if not self.requested.covers(self.asks(one.bytes)):
                 continue
             key = (one.event.label, one.event.phase, one.bytes)

@@ -26,7 +26,8 @@ class Export:
     """One format: what it is called, how its files end and what they are, and how one is made.
 
     ``made`` is given the estimate, whether sizes are in powers of two, and the address of the
-    calculator's page, or "" where it is not known.
+    calculator's page, or "" where it is not known. ``needs`` says that it tells what must be free,
+    which takes longer than all else together.
     """
 
     id: str
@@ -34,6 +35,7 @@ class Export:
     ending: str
     kind: str
     made: Callable[[Estimate, bool, str], str]
+    needs: bool = False
 
 
 def link(estimate: Estimate, binary: bool, page: str) -> str:
@@ -122,7 +124,14 @@ _TEXT = "text/plain"
 EXPORTS: Mapping[str, Export] = {
     one.id: one
     for one in (
-        Export(id="json", name="JSON", ending="json", kind="application/json", made=_json),
+        Export(
+            id="json",
+            name="JSON",
+            ending="json",
+            kind="application/json",
+            made=_json,
+            needs=True,
+        ),
         Export(id="csv", name="CSV", ending="csv", kind="text/csv", made=_csv),
         Export(id="svg", name="SVG", ending="svg", kind="image/svg+xml", made=_svg),
         Export(id="markdown", name="Markdown", ending="md", kind="text/markdown", made=_markdown),

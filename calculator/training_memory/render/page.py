@@ -14,7 +14,7 @@ from .curve import figures
 from .form import form
 from .pin import to_pin
 from .plan import planner
-from .result import parts
+from .result import WORKING, parts
 from .svg import escape, patterns
 from .words import PEAK, UNITS, question
 
@@ -43,7 +43,7 @@ def calculator(
         f'{patterns(prefix)}<div class="tm-body">'
         f'<output class="tm-sentence" id="{prefix}-answer" for="{prefix}-form" tabindex="-1" '
         f'aria-live="polite" aria-atomic="true" data-part="answer">{made["answer"]}</output>'
-        f'<p class="tm-stand" data-part="verdict">{made["verdict"]}</p>'
+        f'<div class="tm-stand"><p data-part="verdict">{made["verdict"]}</p>{WORKING}</div>'
         f'<p class="tm-status"><span role="status" data-said>{_status(size)}</span>'
         '<span data-progress aria-hidden="true"></span><noscript> Changing them needs JavaScript.'
         "</noscript></p>"
@@ -53,11 +53,12 @@ def calculator(
         f'<figure class="tm-figure" data-part="bar">{made["bar"]}</figure>'
         f'<figure class="tm-figure" data-part="step">{made["step"]}</figure>'
         f'<div data-part="split">{made["split"]}</div>'
-        f'<div data-part="need">{made["need"]}</div>'
-        f'<div data-part="advice">{advice(found, usable=False)}</div>'
+        f'<div data-part="need" data-work="Working out what must be free">{made["need"]}</div>'
+        f'<div data-part="advice" data-work="Trying changes">{advice(found, usable=False)}</div>'
         f"{planner(prefix=prefix)}"
         f"{_curves(run, prefix=prefix)}"
-        f'<div data-part="difference">{to_pin(shown, usable=False)}</div>'
+        '<div data-part="difference" data-work="Comparing the two runs">'
+        f"{to_pin(shown, usable=False)}</div>"
         f'<div data-part="table">{made["table"]}</div>'
         f'<div data-part="omitted">{made["omitted"]}</div>'
         f"{_actions()}</div></div></section>"
@@ -67,7 +68,7 @@ def calculator(
 def _curves(run: Run, *, prefix: str) -> str:
     return (
         '<details class="tm-curves" data-curves><summary>The peak against sequence length, '
-        'micro-batch and GPUs</summary><div data-part="curves">'
+        'micro-batch and GPUs</summary><div data-part="curves" data-work="Drawing the curves">'
         f"{figures(curves(run), prefix=prefix)}</div></details>"
     )
 

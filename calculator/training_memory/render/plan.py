@@ -28,7 +28,8 @@ def planner(*, prefix: str = "tm", usable: bool = False) -> str:
         f"data-plan-batch{disabled}>"
         f"{_allowing(prefix, disabled)}"
         f'<button type="button" class="tm-quiet" data-plan="find"{disabled}>Find a plan</button>'
-        f'<button type="button" class="tm-quiet" data-plan="stop" hidden>Stop</button></div>'
+        f'<button type="button" class="tm-quiet" data-plan="stop" hidden>Stop looking'
+        "</button></div>"
         '<p class="tm-caption" role="status" data-plan-said>Every split over the GPUs, micro-batch '
         "and way to recompute or offload is tried; the quickest that fits is shown.</p>"
         "<div data-plan-found></div></details>"

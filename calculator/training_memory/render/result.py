@@ -18,6 +18,13 @@ from .svg import escape
 _SIZE = re.compile(r"(\d) ([kMGT]i?B)\b")
 
 
+#: The line of long work that is under way, for a script to fill in.
+WORKING = (
+    '<p class="tm-work"><span role="status" data-working></span> <button type="button" '
+    'class="tm-quiet" data-stop aria-keyshortcuts="Escape" hidden>Stop</button></p>'
+)
+
+
 def parts(
     estimate: Estimate, *, binary: bool = False, prefix: str = "tm", full: bool = True
 ) -> dict[str, str]:

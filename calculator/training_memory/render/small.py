@@ -9,7 +9,7 @@ from ..controls import State, address, normal, read
 from ..estimate import estimate
 from .fields import FIELDS
 from .form import drawn, shown
-from .result import parts
+from .result import WORKING, parts
 from .svg import escape, patterns
 
 
@@ -41,7 +41,7 @@ def small(
         f'<div class="tm-answer"><output class="tm-sentence" id="{prefix}-answer" '
         f'for="{prefix}-form" tabindex="-1" aria-live="polite" aria-atomic="true" '
         f'data-part="answer">{made["answer"]}</output>'
-        f'<p class="tm-stand" data-part="verdict">{made["verdict"]}</p>'
+        f'<div class="tm-stand"><p data-part="verdict">{made["verdict"]}</p>{WORKING}</div>'
         '<p class="tm-status"><span role="status" data-said></span>'
         '<span data-progress aria-hidden="true"></span></p></div>'
         f'<form class="tm-form" id="{prefix}-form" autocomplete="off" aria-label="{escape(label)}">'

@@ -21,7 +21,9 @@ RECIPES: Mapping[str, str] = {
     "master-fp32-grad": "mixed-adam-fp32-grad",
 }
 #: An optimizer of the traces as a run names it, where that is in two fields.
-_ADAMW = {f"adamw-{kernel}": ("adamw", kernel) for kernel in ("fused", "foreach", "forloop")}
+_ADAMW = {
+    f"adamw-{kernel}": ("adamw", kernel) for kernel in ("fused", "foreach", "forloop", "deepspeed")
+}
 #: What a row of the traces and a run's JSON call the same.
 _SAME = ("model", "sequence", "micro_batch", "micro_batches", "recompute", "implementation")
 _DIGITS = 4

@@ -90,7 +90,8 @@ def _of_deepspeed(row: Row) -> Run:
     if row["overlap_comm"]:
         told["overlap_comm"] = row["overlap_comm"] == "True"
     told |= {name: row[name] for name in ("offload_optimizer", "offload_param")}
-    request = {**request_of(row), **told, "sharding": "deepspeed", "zero": row["stage"]}
+    told |= {"sharding": "deepspeed", "zero": row["stage"], "loss": row["loss"]}
+    request = {**request_of(row), **told}
     return Run.from_json(request)
 
 
@@ -130,7 +131,10 @@ _PHASES = ("forward", "backward", "clip", "step")
 def way(row: Row) -> str:
     """How the GPUs of a row share the model."""
     if "stage" in row:
-        return f"ZeRO-{row['stage']} of DeepSpeed"
+        zero = int(row["stage"])
+        name = f"ZeRO-{zero} of DeepSpeed" if zero else "DeepSpeed without ZeRO"
+        adapter = tuning_tables.ADAPTERS.get(row["adapter"])
+        return f"{name}, {adapter}" if adapter else name
     if "strategy" in row:
         return f"FSDP1, {_STRATEGIES.get(row['strategy'], row['strategy'].upper())}"
     parts = [_WAYS[row["sharding"]]] if row["sharding"] in _WAYS else []
@@ -280,12 +284,17 @@ def _told_fsdp1(row: Row) -> str:
     )
 
 
+_USUAL_OPTIMIZERS = ("adamw-fused", "adamw-foreach")
+
+
 def _told_deepspeed(row: Row) -> str:
-    found = [f"{words} {row[name]}" for name, words in _NUMBERS.items() if row[name]]
+    found = [row["optimizer"]] if row["optimizer"] not in _USUAL_OPTIMIZERS else []
+    found += [f"{words} {row[name]}" for name, words in _NUMBERS.items() if row[name]]
     found += [
         text
         for text, told in (
             ("overlap_comm", row["overlap_comm"] == "True"),
+            (f"{row['loss']} loss", row["loss"] != "full"),
             ("optimizer on the CPU", row["offload_optimizer"] == "cpu"),
             ("weights on the CPU", row["offload_param"] == "cpu"),
             (f"{row['micro_batches']} micro-batches", row["micro_batches"] != "1"),

@@ -38,6 +38,7 @@ OPTIMIZERS = {
     "adamw-fused": ("adamw", "fused"),
     "adamw-foreach": ("adamw", "foreach"),
     "adamw-forloop": ("adamw", "forloop"),
+    "adamw-deepspeed": ("adamw", "deepspeed"),
     "sgd-momentum": ("sgd-momentum", None),
     "adafactor": ("adafactor", None),
     "adafactor-hf": ("adafactor-hf", None),

@@ -103,11 +103,16 @@ def _states(
         for weight in getattr(layout, where):
             for name, size in optimizer.states(weight, item_bytes):
                 sizes[name] = sizes.get(name, 0) + times * rounded(size)
-    if optimizer.id in ("adamw-8bit", "paged-adamw-8bit"):
-        # Made when an optimizer puts its first tensor into 8 bits; all its others use the same.
-        times = layout.count(lambda one: one.numel >= LEAST_IN_8_BITS) if apart else 1
-        sizes["codes of both states"] = times * 2 * rounded(CODES_BYTES)
-    return sizes
+    # The codes are made when an optimizer puts its first tensor into 8 bits.
+    times = layout.count(lambda one: one.numel >= LEAST_IN_8_BITS) if apart else 1
+    return sizes | {name: times * size for name, size in once(optimizer.id).items()}
+
+
+def once(optimizer: str) -> dict[str, int]:
+    """What an optimizer keeps once for all its tensors: name and bytes."""
+    if optimizer in ("adamw-8bit", "paged-adamw-8bit"):
+        return {"codes of both states": 2 * rounded(CODES_BYTES)}
+    return {"flag of an overflow": rounded(4)} if optimizer == "adamw-deepspeed" else {}
 
 
 WEIGHTS = "Every product with a weight reads it."
@@ -124,6 +129,7 @@ STATES = {
     "second moment of rows": "One mean of squared gradients for each row stands for all of it.",
     "second moment of columns": "One mean of squared gradients for each column, as well.",
     "size of the weights": "The update may be scaled by how large the weights are.",
+    "flag of an overflow": "FusedAdam's kernel could write there that a gradient was infinite.",
     "codes of both states": "What each of the 256 codes of an 8-bit number stands for.",
 }
 SCALES = "Each block of 256 numbers in 8 bits has a scale of its own, in fp32."

@@ -50,12 +50,12 @@ class Move:
     allowed: Allow | None = None
 
 
-def _best(field: str, value: StrEnum) -> Callable[[Run], Iterator[Fields]]:
-    """The one value that costs no more than the others and never needs more."""
+def _best(field: str, value: StrEnum, *like: StrEnum) -> Callable[[Run], Iterator[Fields]]:
+    """The one value that costs no more than others and never needs more; some are like it."""
 
     def options(run: Run) -> Iterator[Fields]:
         has_switches = run.implementation is not Implementation.PAPER
-        if has_switches and getattr(run.switches, field) is not value:
+        if has_switches and getattr(run.switches, field) not in (value, *like):
             yield {field: str(value)}
 
     return options
@@ -142,13 +142,15 @@ def _offload(run: Run) -> Iterator[Fields]:
 
 def _optimizer_on_the_cpu(run: Run) -> Iterator[Fields]:
     of = run.sharding
-    if of.sharding is Way.DEEPSPEED and of.offload_optimizer is Host.NONE:
+    by_zero = of.sharding is Way.DEEPSPEED and run.layout.zero
+    if by_zero and of.offload_optimizer is Host.NONE:
         yield {"offload_optimizer": str(Host.CPU)}
 
 
 def _smaller_buffers(run: Run) -> Iterator[Fields]:
     """Each of DeepSpeed's buffers at a tenth of what it is."""
-    for name in _BUFFERS if run.sharding.sharding is Way.DEEPSPEED else ():
+    by_zero = run.sharding.sharding is Way.DEEPSPEED and run.layout.zero
+    for name in _BUFFERS if by_zero else ():
         size = getattr(run.sharding, name)
         if isinstance(size, int) and size >= 10:
             yield {name: size // 10}
@@ -208,11 +210,12 @@ MOVES: tuple[Move, ...] = (
     ),
     Move(
         field="optimizer_kernel",
-        options=_best("optimizer_kernel", OptimizerKernel.FUSED),
+        options=_best("optimizer_kernel", OptimizerKernel.FUSED, OptimizerKernel.DEEPSPEED),
         words={
             OptimizerKernel.FUSED: "AdamW's fused kernel",
             OptimizerKernel.FOREACH: "AdamW over all tensors at once",
             OptimizerKernel.FORLOOP: "AdamW tensor by tensor",
+            OptimizerKernel.DEEPSPEED: "DeepSpeed's AdamW",
         },
         price={OptimizerKernel.FORLOOP: "a slow optimizer step: a kernel for each tensor"},
     ),

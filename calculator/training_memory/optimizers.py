@@ -140,6 +140,13 @@ OPTIMIZERS: Mapping[str, Optimizer] = {
             source=f"{_ADAM}, _fused_adam",
         ),
         Optimizer(
+            id="adamw-deepspeed",
+            name="AdamW, DeepSpeed's FusedAdam",
+            states=_adamw,
+            update=updates.in_place,
+            source="deepspeed/ops/adam/fused_adam.py",
+        ),
+        Optimizer(
             id="sgd-momentum",
             name="SGD with momentum",
             states=_momentum,

@@ -13,7 +13,7 @@ from .events import Counter, Event, Group, Node, Phase, Repeat
 from .flat import flat_values
 from .gathering import unit_values
 from .held import Held, before_step, held
-from .layouts import layout_of, rounded, trained
+from .layouts import Weight, layout_of, rounded, trained
 from .optimizers import get
 from .recorded import RecordedStrip, Sized, sizes_of
 from .recording import recording_of
@@ -139,6 +139,12 @@ def trained_parameters(run: Run) -> int:
 
 def paged_bytes(run: Run) -> int:
     """The optimizer's states in memory that the driver moves between the CPU and the GPU."""
+    if by_deepspeed(run):
+        from .deepspeed.asked import stepped
+
+        shares = (Weight(name="share", shape=(numel,)) for numel in stepped(run))
+        paged = get(optimizer_id(run)).paged
+        return sum(size for share in shares for _, size in paged(share, 4))
     layout = trained(layout_of(run.model, str(run.implementation)), run.tuning)
     paged = get(optimizer_id(run)).paged
     sizes = (
@@ -170,7 +176,7 @@ def host_bytes(run: Run) -> int:
         return 0
     from .deepspeed import step as zero
 
-    return zero.host_bytes(run, optimizer_id(run)) if zero.offloads(run) else 0
+    return zero.host_bytes(run, optimizer_id(run))
 
 
 def recorded_step(run: Run) -> Group:

@@ -181,7 +181,7 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Wo
         with tape.as_category(Category.LOGITS):
             logits = op.cast(tape, logits, "fp32", "logits returned in fp32")
     tape.units.close()
-    if structure.accumulates and structure.split.way != "deepspeed":  # which scales by itself
+    if structure.accumulates and not structure.split.way.startswith("deepspeed"):  # which scales
         loss = op.scale(tape, loss, "loss over the micro-batches")
     if not structure.held_logits:
         del logits

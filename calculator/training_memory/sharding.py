@@ -15,7 +15,7 @@ from .layout import Layout
 from .reading import Reading, a_choice, a_count, a_flag
 from .recipe import Recipe
 from .records import dataclass
-from .switches import Optimizer, Switches
+from .switches import Optimizer, OptimizerKernel, Switches
 from .tuning import Tuning
 from .units import parse_count
 
@@ -139,18 +139,14 @@ _OF_FSDP = ("replicate", "reshard_after_forward", "reduce_dtype", "sync_each_bat
 #: transformers' word for what it works out from the model (integrations/deepspeed.py).
 AUTO = "auto"
 OF_STAGE_3 = ("prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters")
-_OF_DEEPSPEED = (
-    "reduce_bucket_size",
-    "overlap_comm",
-    "offload_optimizer",
-    *OF_STAGE_3,
-)
+#: What DeepSpeed's stages of ZeRO have, and it alone; stage 0 has none of it.
+_OF_ZERO = ("reduce_bucket_size", "overlap_comm", "offload_optimizer")
 #: The fields that not every way has, and what each way is called.
 _OWN: Mapping[Way, tuple[str, ...]] = {
     Way.FSDP1: (*_OF_FSDP, "backward_prefetch", "forward_prefetch", "use_orig_params"),
     Way.FSDP2: (*_OF_FSDP, "fsdp_units", "prefetch"),
     Way.DDP: ("bucket_views", "first_step"),
-    Way.DEEPSPEED: _OF_DEEPSPEED,
+    Way.DEEPSPEED: (*_OF_ZERO, *OF_STAGE_3),
 }
 _NAMES: Mapping[Way, str] = {
     Way.FSDP1: "FSDP1",
@@ -240,6 +236,8 @@ def of_others(sharding: Sharding, layout: Layout) -> dict[str, object]:
     names = [name for others in _OWN.values() for name in others if name not in own]
     if layout.zero != 3:
         names += OF_STAGE_3
+    if not layout.zero:
+        names += _OF_ZERO
     return {name: USUAL[name] for name in names}
 
 
@@ -268,15 +266,27 @@ def refused(
             have = "has" if len(ways) == 1 else "have"
             allowed = f"only {whose} {have} this; set sharding to {' or '.join(ways)}"
             yield InputError(name, getattr(sharding, name), allowed)
+    deepspeeds = switches.optimizer_kernel is OptimizerKernel.DEEPSPEED
+    if deepspeeds and sharding.sharding is not Way.DEEPSPEED:
+        allowed = "fused, foreach or forloop: this one is DeepSpeed's; or set sharding to deepspeed"
+        yield InputError("optimizer_kernel", str(switches.optimizer_kernel), allowed)
     if sharding.offload_param is Host.CPU and sharding.sharding is not Way.DEEPSPEED:
         yield from _away(sharding, layout, switches, tuning)
     if sharding.sharding is Way.DEEPSPEED:
         from .deepspeed.allowed import refused as refused_by_deepspeed
 
-        yield from refused_by_deepspeed(layout, recipe, switches, tuning, implementation)
+        offloads = sharding.offload_optimizer is not Host.NONE
+        yield from refused_by_deepspeed(
+            layout, recipe, switches, tuning, implementation, offloads=offloads
+        )
         if sharding.offload_param is Host.CPU and sharding.offload_optimizer is not Host.CPU:
             allowed = "with the optimizer on the CPU as well: set offload_optimizer to cpu"
             yield InputError("offload_param", str(Host.CPU), allowed)
+        if not layout.zero:
+            for name in _OF_ZERO:
+                if getattr(sharding, name) != getattr(usual, name):
+                    allowed = "ZeRO's stages have this; set zero to 1, 2 or 3"
+                    yield InputError(name, getattr(sharding, name), allowed)
         of_third = (*OF_STAGE_3, "offload_param")
         for name in of_third if layout.zero != 3 else ("overlap_comm",):
             if getattr(sharding, name) != getattr(usual, name):

@@ -7,7 +7,7 @@ from .held import item_bytes_of
 from .implementations import Implementation
 from .run import Run
 from .sharding import FsdpUnits, Host, Prefetch, ReduceDtype, Way
-from .splitting import ALONE, Share, Splitting
+from .splitting import ALONE, WITHOUT_ZERO, Share, Splitting
 
 
 def splitting_of(run: Run) -> Splitting:
@@ -19,7 +19,7 @@ def splitting_of(run: Run) -> Splitting:
     if of.sharding is Way.DDP:
         return Splitting(way=str(of.sharding), views=of.bucket_views)
     if of.sharding is Way.DEEPSPEED:
-        return Splitting(way=str(of.sharding))
+        return Splitting(way=str(of.sharding) if layout.zero else WITHOUT_ZERO)
     share = share_of(run)
     if of.sharding is Way.FSDP1:
         return _flat(run, share)
@@ -91,7 +91,7 @@ def share_of(run: Run) -> Share:
     if of.sharding is Way.DDP:
         return Share(buckets=True)
     if of.sharding is Way.DEEPSPEED:
-        return Share(shards=run.layout.data)
+        return Share(shards=run.layout.data if run.layout.zero else 1)
     policy = precision == "autocast"
     # Without a policy of mixed precision gradients are reduced as they come.
     reduce = (2 if of.reduce_dtype is ReduceDtype.BF16 else 4) if policy else keep

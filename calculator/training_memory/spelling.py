@@ -175,6 +175,7 @@ _OPTIM = {
             OptimizerKernel.FUSED: "adamw_torch_fused",
             OptimizerKernel.FOREACH: "adamw_torch",
             OptimizerKernel.FORLOOP: "adamw_torch",
+            OptimizerKernel.DEEPSPEED: "adamw_torch_fused",
         }[kernel],
         Optimizer.SGD_MOMENTUM: "sgd",
         Optimizer.ADAFACTOR: "adafactor",

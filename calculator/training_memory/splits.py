@@ -8,6 +8,7 @@ from .cost import MACHINE
 from .implementations import Implementation
 from .run import Run
 from .sharding import Way, left_out
+from .switches import OptimizerKernel
 
 #: A shorter sequence is not shared among GPUs: there are simpler ways to make it fit.
 SHARED_FROM = 16_384
@@ -106,9 +107,13 @@ def _sharded(run: Run, split: dict[str, object]) -> Iterator[dict[str, object]]:
 
 
 def _shared(run: Run, zero: int) -> Mapping[str, object]:
-    """What stages 1 and 2 are under Hugging Face: DeepSpeed's, whatever way the run has now."""
-    if run.implementation is not Implementation.HUGGINGFACE or zero not in (1, 2):
+    """What a stage but the third is under Hugging Face, whatever way the run has now."""
+    if run.implementation is not Implementation.HUGGINGFACE:
         return {}
+    if not zero:
+        # Stage 0 of a run that has another is DDP.
+        leaves = run.layout.zero and run.sharding.sharding is Way.DEEPSPEED
+        return {"sharding": None, **with_a_kernel_of_its_own(run)} if leaves else {}
     # FSDP2's 32-bit shards are the copy that DeepSpeed keeps of 16-bit weights.
     shards = run.layout.zero == 3 and run.recipe.precision == "autocast"
     own = left_out(run.sharding)
@@ -125,8 +130,17 @@ def in_fsdp(run: Run) -> Mapping[str, object]:
         return {}
     master = run.recipe.precision.startswith("master")
     first = run.sharding.sharding is Way.FSDP1
-    way = str(Way.FSDP1) if first else None
-    return {"sharding": way, **({"recipe": "autocast-adam"} if master else {})}
+    return {
+        "sharding": str(Way.FSDP1) if first else None,
+        **({"recipe": "autocast-adam"} if master else {}),
+        **with_a_kernel_of_its_own(run),
+    }
+
+
+def with_a_kernel_of_its_own(run: Run) -> Mapping[str, object]:
+    """What a run must say otherwise where DeepSpeed no longer runs it."""
+    deepspeeds = run.switches.optimizer_kernel is OptimizerKernel.DEEPSPEED
+    return {"optimizer_kernel": None} if deepspeeds else {}
 
 
 def divisors(number: int) -> list[int]:

@@ -25,8 +25,9 @@ QUANTITIES: Mapping[str, str] = {
 class Splitting:
     """What decides the order of events where several GPUs share a step; part of a structure.
 
-    ``way`` is "fsdp2", "ddp" or "" for neither. FSDP2: ``wrap`` says which modules are units by
-    themselves, "layers" or "ends" too, or "head" where of the ends the last norm is not;
+    ``way`` is "fsdp2", "ddp", "deepspeed", :data:`WITHOUT_ZERO` or "" for none of them. FSDP2:
+    ``wrap`` says which modules are units by themselves, "layers" or "ends" too, or "head" where of
+    the ends the last norm is not;
     ``reshards`` whether a unit's weights are freed between its forward and backward pass;
     ``explicit`` whether each layer gathers the next one itself;
     ``casts`` whether it computes in another dtype than it keeps, ``recasts`` whether gradients are
@@ -70,6 +71,8 @@ class Splitting:
 
 
 ALONE = Splitting()
+#: DeepSpeed's engine alone: gradients stay where they are made, and it scales the loss itself.
+WITHOUT_ZERO = "deepspeed-0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,12 @@ def step(
     clip: bool,
     tuning: Tuning = FULL,
     share: Share = WHOLE,
+    apart: bool = False,
 ) -> Group:
-    """Clipping and the optimizer's step as events: scratch memory and 32-bit gradient copies."""
+    """Clipping and the optimizer's step as events: scratch memory and 32-bit gradient copies.
+
+    ``apart`` says that norms and biases are a group of their own.
+    """
     if share.away and not (clip and share.flat):
         return Group(label="the optimizer", children=())  # it steps on the CPU
     whole = layout_of(model, implementation)
@@ -62,13 +66,14 @@ def step(
         del own
     if chosen.id == "adamw-foreach":
         room.mark("step", "all")
-        for part in _groups(layout, share, implementation):
+        for part in _groups(layout, share, implementation, apart=apart):
             roots = room.take(
                 "roots of the second moments", bytes_of(part, item_bytes), updates.ROOT
             )
             del roots
     else:
-        chosen.update(room, _loop(room, layout, chosen), item_bytes)
+        for part in _groups(layout, WHOLE, implementation, apart=apart):
+            chosen.update(room, _loop(room, part, chosen), item_bytes)
     room.mark("step", "all")
     del copies
     return _events(room, layout)
@@ -85,14 +90,24 @@ OWN_ROWS = "A GPU updates its own rows alone; the gradient was made for the whol
 COPIES = "The optimizer reads 32-bit gradients; all 16-bit ones are cast before it starts."
 
 
-def _groups(layout: Layout, share: Share, implementation: str) -> tuple[Layout, ...]:
+def _groups(
+    layout: Layout, share: Share, implementation: str, *, apart: bool
+) -> tuple[Layout, ...]:
     """The weights that an optimizer steps at once.
 
     transformers' Trainer has those that tensor-parallel GPUs share apart from the others.
     """
+    if apart:
+        parts = (layout.where(decays), layout.where(lambda weight: not decays(weight)))
+        return tuple(part for part in parts if part.tensors)
     if share.tensor == 1 or implementation != "huggingface":
         return (layout,)
     return (layout.where(is_divided), layout.where(lambda weight: not is_divided(weight)))
+
+
+def decays(weight: Weight) -> bool:
+    """Whether weight decay is for it: matrices, and neither norms nor biases."""
+    return len(weight.shape) > 1
 
 
 def _norms(layout: Layout, item_bytes: int) -> int:

@@ -42,11 +42,12 @@ class Optimizer(StrEnum):
 
 
 class OptimizerKernel(StrEnum):
-    """How AdamW's step goes over the parameters."""
+    """How AdamW's step goes over the parameters; the last is DeepSpeed's FusedAdam."""
 
     FUSED = "fused"
     FOREACH = "foreach"
     FORLOOP = "forloop"
+    DEEPSPEED = "deepspeed"
 
 
 class Offload(StrEnum):

@@ -26,6 +26,8 @@ OPTIMIZERS = (
     "adamw-8bit",
 )
 PAGED = ("paged-adamw", "paged-adamw-8bit")
+#: DeepSpeed's own kernel.
+DEEPSPEEDS = ("adamw-deepspeed",)
 LOSSES = ("full", "chunked", "fused-linear")
 IMPLEMENTATIONS = ("huggingface", "torchtitan", "paper")
 ADAPTERS = ("none", "lora", "qlora")
@@ -37,7 +39,7 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "precision": PRECISIONS,
     "attention": ATTENTIONS,
     "recompute": RECOMPUTES,
-    "optimizer": (*OPTIMIZERS, *PAGED),
+    "optimizer": (*OPTIMIZERS, *PAGED, *DEEPSPEEDS),
     "loss": LOSSES,
     "hold_logits": (False, True),
     "clip": (False, True),

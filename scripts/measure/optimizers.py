@@ -30,6 +30,8 @@ def make(kind: str, named: Iterable[tuple[str, Any]]) -> list[Any]:
             return [torch.optim.AdamW(parameters, lr=RATE, foreach=True)]
         case "adamw-fused":
             return [torch.optim.AdamW(parameters, lr=RATE, fused=True)]
+        case "adamw-deepspeed":
+            return [import_module("deepspeed.ops.adam").FusedAdam(parameters, lr=RATE)]
         case "sgd-momentum":
             return [torch.optim.SGD(parameters, lr=RATE, momentum=0.9, foreach=True)]
         case "adafactor":

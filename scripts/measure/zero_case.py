@@ -8,7 +8,8 @@ from typing import Any
 
 from .case import Case
 
-PLACES = ("none", "cpu")
+_WORDS = ("offload_optimizer", "offload_param", "grad_accum_dtype", "quant_storage")
+PLACES = ("none", "cpu", "nvme")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +17,9 @@ class ZeroCase:
     """``step`` on the GPU ``rank`` of ``data``, by ``stage`` of ZeRO.
 
     Precision "master" is DeepSpeed's ``bf16``, "fp32" its default. The others are keys of its
-    ``zero_optimization``, in numbers, not bytes; None leaves one out.
+    ``zero_optimization``, in numbers, not bytes; None leaves one out. ``grad_accum_dtype`` is that
+    of its ``data_types``, "" where nothing is said; ``quant_storage`` holds the codes of weights
+    in 4 bits.
     """
 
     step: Case
@@ -30,14 +33,16 @@ class ZeroCase:
     sub_group_size: int | None = None
     offload_optimizer: str = "none"
     offload_param: str = "none"
+    grad_accum_dtype: str = ""
+    quant_storage: str = "bf16"
 
     def __post_init__(self) -> None:
         for name in ("offload_optimizer", "offload_param"):
             if getattr(self, name) not in PLACES:
                 raise ValueError(f"{name}: allowed: {', '.join(PLACES)}")
 
-    def zero_optimization(self) -> dict[str, object]:
-        """The case as DeepSpeed's configuration has it."""
+    def zero_optimization(self, folder: str) -> dict[str, object]:
+        """The case as DeepSpeed's configuration has it, with a folder for what is swapped out."""
         found: dict[str, object] = {"stage": self.stage}
         for name in ("reduce_bucket_size", "overlap_comm", "sub_group_size"):
             if getattr(self, name) is not None:
@@ -48,6 +53,8 @@ class ZeroCase:
         for name in ("offload_optimizer", "offload_param"):
             if getattr(self, name) != "none":
                 found[name] = {"device": getattr(self, name)}
+            if getattr(self, name) == "nvme":
+                found[name] = {"device": "nvme", "nvme_path": folder, "pin_memory": True}
         return found
 
     def to_row(self) -> dict[str, str]:
@@ -67,7 +74,7 @@ class ZeroCase:
             text = row.get(field.name, "")
             if field.name == "step" or not text:
                 continue
-            if field.name.startswith("offload"):
+            if field.name in _WORDS:
                 values[field.name] = text
             else:
                 values[field.name] = text == "True" if field.name == "overlap_comm" else int(text)

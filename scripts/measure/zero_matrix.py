@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from .case import Case
 from .zero_case import ZeroCase
@@ -17,13 +18,15 @@ LLAMA_1B = Case(
 LLAMA_7B = LLAMA_1B.with_(model="llama-7b", sequence=4096)
 GPT2 = LLAMA_1B.with_(model="gpt2", sequence=1024, micro_batch=4)
 QWEN = LLAMA_1B.with_(model="qwen2.5-0.5b", sequence=1024)
+#: Of a head with few rows, so that the layers and the optimizer are not lost under the logits.
+SMALL = QWEN.with_(shape=(("layers", 3), ("vocabulary", 8192)), sequence=512)
 #: What transformers makes of "auto": the square of the hidden size.
 AUTO_1B = 2048 * 2048
 
 
 def cases() -> tuple[ZeroCase, ...]:
     """Every case of the table, in order."""
-    return tuple(dict.fromkeys((*_first_two(), *_third())))
+    return tuple(dict.fromkeys((*_first_two(), *_third(), *_zeroth(), *_others())))
 
 
 def _first_two() -> Iterator[ZeroCase]:
@@ -68,3 +71,46 @@ def _third() -> Iterator[ZeroCase]:
     yield ZeroCase(step=small, data=64, stage=3, prefetch_bucket_size=0)
     yield ZeroCase(step=small.with_(precision="fp32", optimizer="adamw-foreach"), data=4, stage=3)
     yield base
+
+
+def _zeroth() -> Iterator[ZeroCase]:
+    """Without ZeRO."""
+    base = ZeroCase(step=LLAMA_1B, data=8, stage=0)
+    yield base
+    yield base.with_(step=LLAMA_1B.with_(optimizer="adamw-deepspeed", recompute="full"))
+    fp32 = LLAMA_1B.with_(precision="fp32", clip=True, micro_batches=2)
+    for optimizer in ("adamw-foreach", "adamw-deepspeed"):
+        yield base.with_(step=fp32.with_(optimizer=optimizer))
+    gpt2 = GPT2.with_(micro_batches=3, clip=True)
+    for optimizer in ("adamw-forloop", "adamw-deepspeed"):
+        yield ZeroCase(step=gpt2.with_(optimizer=optimizer), data=4, stage=0)
+    for optimizer in (*OPTIMIZERS, "adamw-foreach"):
+        step = SMALL.with_(optimizer=optimizer, loss="chunked" if "8bit" in optimizer else "full")
+        yield ZeroCase(step=step, data=2, stage=0)
+
+
+#: Those that are not AdamW in 32 bits.
+OPTIMIZERS = ("sgd-momentum", "adafactor", "adafactor-hf", "adamw-8bit", "paged-adamw-8bit")
+
+
+def _others() -> Iterator[ZeroCase]:
+    """Other optimizers and losses."""
+    for number, optimizer in enumerate((*OPTIMIZERS, "adamw-deepspeed", "adamw-forloop")):
+        for stage in (1, 2, 3):
+            more: dict[str, Any] = {"micro_batches": 1 + (number + stage) % 2}
+            if stage < 3:
+                more["loss"] = ("full", "chunked", "fused-linear")[(number + stage) % 3]
+            if optimizer == "adafactor":
+                more["precision"] = "fp32"
+            step = SMALL.with_(optimizer=optimizer, **more)
+            # So large a bucket that gradients go in several.
+            size = 3_000_000
+            yield ZeroCase(step=step, data=4, stage=stage, reduce_bucket_size=size, rank=stage - 1)
+    untied = LLAMA_7B.with_(
+        shape=(("layers", 3), ("hidden", 1024), ("heads", 8), ("ffn", 2816)), sequence=2560
+    )
+    for loss in ("chunked", "fused-linear"):
+        for step in (SMALL.with_(sequence=2560, micro_batches=2), untied):
+            recompute = "full" if step is untied else "none"
+            losing = step.with_(loss=loss, recompute=recompute)
+            yield ZeroCase(step=losing, data=4, stage=3, reduce_bucket_size=3_000_000)

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import gc
-import logging
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tempfile
 from importlib import import_module
 from typing import Any
 
-# Before DeepSpeed is imported: it asks which accelerator there is, and builds kernels for it.
-os.environ |= {"DS_ACCELERATOR": "cuda", "LOCAL_RANK": "0"}
-
-from . import models, optimizers, recompute
+from . import adapters, fused_linear, losses, models, optimizers, recompute, zero_gpu
 from .backend import Tensor, fake_mode, torch
 from .fake_group import fake_group
 from .modules import Modules
@@ -37,24 +31,38 @@ class ZeroStep:
             device="cuda",
         )
         recompute.apply(self.built, step.recompute)
+        self.loss = self._own_loss()
+        if self.loss is not None:
+            losses.within(self.built, self.loss)
+        if step.adapter == "qlora":
+            adapters.quantise(self.built, case.quant_storage, sharded=case.stage == 3)
+        called = self.built
+        if step.adapter != "none":
+            called = adapters.apply(self.built, step, device="cuda")
         size = (step.micro_batch, step.sequence)
         self.tokens = torch.randint(0, self.model.vocabulary, size, device="cuda")
         self.labels = self.tokens.clone()
         # It has the dtype and the device that it shall have: fake parameters cannot be moved.
-        self.built.to = self.built.bfloat16 = lambda *_, **__: self.built
-        self.engine = self._engine(case)
+        called.to = called.bfloat16 = lambda *_, **__: called
+        self.engine = self._engine(case, called)
 
-    def _engine(self, case: ZeroCase) -> Any:
+    def _own_loss(self) -> Any:
+        kinds = {"chunked": losses.ChunkedLoss, "fused-linear": fused_linear.FusedLinearLoss}
+        return kinds[self.case.loss]() if self.case.loss in kinds else None
+
+    def _engine(self, case: ZeroCase, called: Any) -> Any:
         config = {
             "train_micro_batch_size_per_gpu": case.step.micro_batch,
             "gradient_accumulation_steps": case.step.micro_batches,
             "bf16": {"enabled": case.step.precision == "master"},
-            "zero_optimization": case.zero_optimization(),
+            "zero_optimization": case.zero_optimization(tempfile.gettempdir()),
             "zero_force_ds_cpu_optimizer": False,
             "zero_allow_untested_optimizer": True,
             "gradient_clipping": 1.0 if case.step.clip else 0.0,
         }
-        named = list(self.built.named_parameters())
+        if case.grad_accum_dtype:
+            config["data_types"] = {"grad_accum_dtype": case.grad_accum_dtype}
+        named = [(name, one) for name, one in called.named_parameters() if one.requires_grad]
         groups = [
             {"params": [one for _, one in named if (one.ndim > 1) is decays]}
             # As transformers' Trainer groups parameters: norms and biases do not decay.
@@ -66,7 +74,7 @@ class ZeroStep:
             **{key: optimizer.defaults[key] for key in _KEPT if key in optimizer.defaults},
         )
         return import_module("deepspeed").initialize(
-            model=self.built, optimizer=made, config=config, dist_init_required=False
+            model=called, optimizer=made, config=config, dist_init_required=False
         )[0]
 
     def take(self, begin: Any = lambda _phase: None) -> None:
@@ -74,7 +82,7 @@ class ZeroStep:
         for _ in range(self.case.micro_batches):
             begin("forward")
             output = self.engine(input_ids=self.tokens, labels=self.labels)
-            loss = output.loss
+            loss = output["loss"]
             del output
             begin("backward")
             self.engine.backward(loss)
@@ -85,60 +93,17 @@ class ZeroStep:
         begin("end")
 
 
-@contextmanager
-def _pretended() -> Iterator[None]:
-    """DeepSpeed's accelerator answers what a GPU would, and no gradient is infinite."""
-    gpu = import_module("deepspeed.accelerator").get_accelerator()
-    import_module("deepspeed.utils").logger.setLevel(logging.CRITICAL)
-    for name in ("range_push", "range_pop", "empty_cache", "reset_peak_memory_stats"):
-        setattr(gpu, name, _nothing)
-    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved"):
-        setattr(gpu, name, lambda *_: 0)
-    gpu.is_available = lambda: True
-    gpu.available_memory = gpu.total_memory = lambda *_: 80 << 30
-    gpu.pin_memory = lambda tensor, *_, **__: tensor
-    for name in ("DeepSpeedZeroOptimizer", "DeepSpeedZeroOptimizer_Stage3"):
-        module: Any = import_module(f"deepspeed.runtime.zero.{_MODULES[name]}")
-        module.is_invalid_grad_norm = lambda _norm: False
-        kind = getattr(module, name)
-        kind.has_overflow = _finite(kind.has_overflow)
-    coordinator: Any = import_module("deepspeed.runtime.zero.partitioned_param_coordinator")
-    # There are no other ranks whose order of modules could differ.
-    coordinator.assert_ints_same_as_other_ranks = _nothing
-    yield
-
-
-_MODULES = {
-    "DeepSpeedZeroOptimizer": "stage_1_and_2",
-    "DeepSpeedZeroOptimizer_Stage3": "stage3",
-}
-
-
-def _nothing(*_: Any, **__: Any) -> None: ...
-
-
-def _finite(check: Any) -> Any:
-    """Looks at the gradients as it would, and finds nothing."""
-
-    def checked(self: Any, *arguments: Any, **options: Any) -> bool:
-        check(self, *arguments, **options)
-        return False
-
-    return checked
-
-
 def trace(case: ZeroCase, *, rounding: int = ALLOCATION_BYTES, log: Log | None = None) -> Trace:
     """Run the case's third step, and count what its GPU holds.
 
     ZeRO-3 fetches ahead only once it has seen a whole step, and the first makes the states.
     """
-    with fake_group(case.data, rank=case.rank), _pretended(), fake_mode():
-        torch.Tensor.record_stream = _nothing
+    with fake_group(case.data, rank=case.rank), zero_gpu.pretended(), fake_mode():
         step = ZeroStep(case)
         for _ in range(STEPS_BEFORE):
             step.take()
         gc.collect()
-        modules = Modules.of(step.built.named_modules())
+        modules = Modules.of(step.engine.module.named_modules())
         vocabulary, rows = step.model.vocabulary, case.step.micro_batch * case.step.sequence
         tracker = Tracker(
             device="cuda",
@@ -155,7 +120,7 @@ def trace(case: ZeroCase, *, rounding: int = ALLOCATION_BYTES, log: Log | None =
 
 
 STEPS_BEFORE = 2
-_KEPT = ("lr", "foreach", "fused", "momentum")
+_KEPT = ("lr", "foreach", "fused", "momentum", "scale_parameter", "relative_step")
 
 
 def _everything() -> list[Tensor]:

@@ -117,7 +117,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         "deepspeed",
         {
             **HUGGING_FACE,
-            **FUSED,
+            "optimizer": "adamw",  # by DeepSpeed's own kernel, where there are GPUs to share
             "sequence": 8192,
             "micro_batch": 1,
             "micro_batches": 8,
@@ -157,7 +157,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
             "micro_batch": 4,
             "micro_batches": 2,
             "zero": 0,
-            "recipe": "mixed-adam-fp32-grad",  # bfloat16 and no ZeRO: gradients add up in FP32
+            "recipe": "mixed-adam",  # gradients add up as they are (engine.py, get_data_types)
         },
         {"model", "GPUs", "sequence", "activation_checkpointing.cpu_checkpointing"},
     ),
@@ -784,6 +784,21 @@ def test_what_deepspeed_does_on_one_gpu_is_not_said_to_be_beside_memory() -> Non
     several = read_files([("ds.json", text)], {"data": 8})
     assert several.fields["offload_optimizer"] == "cpu"
     assert key in {finding.key for finding in several.report.of(Standing.UNDERSTOOD)}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kernel"),
+    [
+        # deepspeed/runtime/engine.py, get_optimizer_configuration.
+        ('{"type": "Adam"}', "deepspeed"),
+        ('{"type": "AdamW", "params": {"lr": 1e-5, "torch_adam": true}}', "foreach"),
+    ],
+)
+def test_adam_in_deepspeeds_file_is_deepspeeds_own(optimizer: str, kernel: str) -> None:
+    text = f'{{"bf16": {{"enabled": true}}, "steps_per_print": 1, "optimizer": {optimizer}}}'
+    found = read_files([("ds.json", text)], {"data": 8}).fields
+    assert (found["sharding"], found["zero"]) == ("deepspeed", 0)
+    assert (found["optimizer_kernel"], found["recipe"]) == (kernel, "mixed-adam")
 
 
 @pytest.mark.parametrize("value", ["true", "{bnb_4bit_quant_type: fp4}"])

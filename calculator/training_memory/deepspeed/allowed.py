@@ -8,10 +8,14 @@ from ..errors import InputError
 from ..implementations import Implementation
 from ..layout import Layout
 from ..recipe import Recipe
-from ..switches import Loss, Offload, Optimizer, Switches
+from ..switches import Offload, Optimizer, Switches
 from ..tuning import Tuning
 
 _WAY = ("sharding", "deepspeed")
+
+
+#: bitsandbytes' optimizers, which step on the GPU.
+_ON_THE_GPU = (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW, Optimizer.PAGED_ADAMW_8BIT)
 
 
 def refused(
@@ -20,6 +24,8 @@ def refused(
     switches: Switches,
     tuning: Tuning,
     implementation: Implementation,
+    *,
+    offloads: bool,
 ) -> Iterator[InputError]:
     """What DeepSpeed does not do, or what is not followed of it yet."""
     if implementation is not Implementation.HUGGINGFACE:
@@ -27,9 +33,6 @@ def refused(
         yield InputError(*_WAY, allowed)
     if layout.data == 1:
         yield InputError(*_WAY, "ZeRO shares over replicas; set data to 2 or more")
-    if not layout.zero:
-        allowed = "of DeepSpeed the stages 1 to 3 are followed; 0 is with sharding ddp"
-        yield InputError("zero", layout.zero, allowed)
     if recipe.precision not in ("master", "fp32"):
         allowed = (
             "DeepSpeed's bf16 is 16-bit weights with a 32-bit copy: use mixed-adam, or fp32-adam"
@@ -38,12 +41,15 @@ def refused(
     if not tuning.trains_all:
         allowed = "under DeepSpeed whole models are trained so far; use none, or sharding ddp"
         yield InputError("adapter", str(tuning.adapter), allowed)
-    if switches.optimizer not in (Optimizer.ADAMW, Optimizer.SGD_MOMENTUM):
-        allowed = "under DeepSpeed adamw and sgd-momentum are followed so far"
+    if switches.optimizer is Optimizer.MUON:
+        allowed = (
+            "DeepSpeed steps one optimizer, and PyTorch's Muon comes with another for the rest; it "
+            "has a Muon of its own, which is not followed: use another optimizer, or sharding ddp"
+        )
         yield InputError("optimizer", str(switches.optimizer), allowed)
-    if switches.loss is not Loss.FULL:
-        allowed = "under DeepSpeed the full loss is followed so far"
-        yield InputError("loss", str(switches.loss), allowed)
+    if offloads and switches.optimizer in _ON_THE_GPU:
+        allowed = "it steps on the GPU, and what is offloaded on the CPU: use another optimizer"
+        yield InputError("optimizer", str(switches.optimizer), allowed)
     if switches.offload is not Offload.NONE:
         yield InputError("offload", str(switches.offload), "none under DeepSpeed so far")
     if switches.optimizer_in_backward:

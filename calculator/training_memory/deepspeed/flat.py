@@ -7,10 +7,13 @@ the model's order, are filled up to an even number for each GPU, and each GPU ow
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
-from ..layouts import Weight, layout_of
+from ..held import SCALES, STATES, once
+from ..layouts import Weight, layout_of, rounded
 from ..model import Model
+from ..optimizers import get
 from ..records import dataclass
 
 #: What each GPU's numbers are a multiple of (nccl_start_alignment_factor).
@@ -53,6 +56,19 @@ class Group:
         ]
 
 
+def states_of(numels: Iterable[int], optimizer: str) -> list[tuple[str, int, str]]:
+    """(name, bytes, why) of each state that an optimizer has of 32-bit tensors of so many numbers.
+
+    It is one optimizer, whatever it is given: what it keeps once is there once.
+    """
+    sizes: dict[str, int] = {}
+    for numel in numels:
+        for name, size in get(optimizer).states(Weight(name="share", shape=(numel,)), 4):
+            sizes[name] = sizes.get(name, 0) + rounded(size)
+    sizes |= once(optimizer)
+    return [(name, size, STATES.get(name, SCALES)) for name, size in sizes.items()]
+
+
 def _every(model: Model, implementation: str) -> list[tuple[Weight, int]]:
     """Every weight with its layer, in the model's order."""
     layout = layout_of(model, implementation)
@@ -66,6 +82,14 @@ def _every(model: Model, implementation: str) -> list[tuple[Weight, int]]:
 def keys(model: Model, implementation: str) -> list[Key]:
     """Every weight in the model's order."""
     return [(one.name, layer) for one, layer in _every(model, implementation)]
+
+
+def numels(of: Iterable[Group], model: Model, implementation: str) -> dict[Key, int]:
+    """Each weight's numbers, in the model's order, in which DeepSpeed numbers them."""
+    sizes = {
+        key: numel for group in of for key, numel in zip(group.keys, group.numels, strict=True)
+    }
+    return {key: sizes[key] for key in keys(model, implementation)}
 
 
 @lru_cache(maxsize=64)

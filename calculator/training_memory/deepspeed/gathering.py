@@ -44,6 +44,11 @@ class Limits:
     reuse: int
 
 
+#: The model, and the same without its head: modules that ask for what comes next as others do.
+AROUND = 2
+ROOT: Key = ("", 0)
+
+
 class _Gather:
     """Weights gathered together, and how many of them are still waited for."""
 
@@ -63,7 +68,9 @@ Call = tuple[str, Key]
 class Gathering:
     """One GPU's weights and gradients in a micro-batch of stage 3.
 
-    ``calls`` are all that the recording notes, in order; ``numels`` each weight's numbers.
+    ``calls`` are all that the recording notes, in order; ``numels`` each weight's numbers. A loss
+    that reads the head's weight by itself makes it the whole model's own (``outer``), which asks
+    for it as it begins and holds it (parameter_offload.py, ZeROOrderedDict).
     """
 
     def __init__(
@@ -77,14 +84,23 @@ class Gathering:
         offloads: bool,
         away: bool,
         last: bool,
+        outer: Key | None = None,
     ) -> None:
         self.numels, self.limits = numels, limits
         self.gpus, self.item_bytes = gpus, item_bytes
         self.offloads, self.away, self.last = offloads, away, last
         self.order = {key: place for place, key in enumerate(numels)}
         #: The weight that each module asks for, in the order of the step; None where it has none.
+        calls = [call for call in calls if call[0] in ("use", "back")]
+        self.outer = outer
+        #: How often the model's own weight is used until the loss reads it, which calls no module.
+        self.uses_of_outer = calls.count(("use", outer)) if outer else 0
+        if outer:
+            last_use = len(calls) - 1 - calls[::-1].index(("use", outer))
+            del calls[last_use]
         self.asked = [
-            key if key in numels else None for kind, key in calls if kind in ("use", "back")
+            *(outer, *(None for _ in range(AROUND - 1))),
+            *(key if key in numels else None for _, key in calls),
         ]
         weights = [(key and numels[key]) or 0 for key in self.asked]
         self.before = [0, *accumulate(weights)]
@@ -113,11 +129,20 @@ class Gathering:
         """Whether a weight is so small that it is never given back."""
         return self.numels[key] <= self.limits.persistence
 
+    def enter(self) -> list[Event]:
+        """The modules around all others are called, which have no weight of their own."""
+        first = self._fetch(self.outer or ROOT)
+        return first + [event for _ in range(AROUND - 1) for event in self._fetch(ROOT)]
+
     # -- what is heard -----------------------------------------------------------------------------
 
     def hear(self, kind: str, weight: str, layer: int) -> tuple[list[Event], list[Event]]:
         """What happens before and after a point of the step."""
         key = (weight, layer)
+        if kind == "use" and key == self.outer:
+            self.uses_of_outer -= 1
+            if not self.uses_of_outer:
+                return [], []
         if kind in ("use", "back"):
             return self._fetch(key), []
         if kind in ("used", "backed"):
@@ -194,7 +219,8 @@ class Gathering:
 
     def _release(self, key: Key) -> list[Event]:
         self.active.discard(key)
-        if key not in self.there or self.persists(key) or self._is_used_again(key):
+        stays = key == self.outer or self.persists(key)
+        if key not in self.there or stays or self._is_used_again(key):
             return []
         return [self._free(key)]
 

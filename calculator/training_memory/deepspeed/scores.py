@@ -14,7 +14,7 @@ from ..recorded import Sized
 from ..recording import Recording
 from ..records import dataclass
 from ..weaving import Stretch, heard, score
-from . import flat
+from . import flat, zeroth
 from .buckets import Buckets
 from .gathering import Gathering, Limits
 
@@ -24,7 +24,7 @@ class Conditions:
     """All that decides when a GPU's weights and gradients come and go; nothing else is looked at.
 
     ``gpus`` share the model, of which this is number ``rank``. ``offloads``: the optimizer is on
-    the CPU, ``away``: so are the weights.
+    the CPU, ``away``: so are the weights. ``outer`` is a weight that is the whole model's own.
     """
 
     model: Model
@@ -38,6 +38,7 @@ class Conditions:
     offloads: bool
     away: bool
     limits: Limits
+    outer: flat.Key | None = None
 
     @property
     def groups(self) -> tuple[flat.Group, ...]:
@@ -47,28 +48,29 @@ class Conditions:
     def turns(self) -> dict[int, int]:
         """Micro-batches that differ, from 0, and how many in a row are like each.
 
-        The first finds no gradients. Where the last does what no other did (stage 1 sums gradients,
-        an optimizer on the CPU is given them), those between are like the second, else all that
-        follow.
+        The first finds no gradients. Where the last does what no other did (stages 0 and 1 sum
+        gradients, an optimizer on the CPU is given them), those between are like the second, else
+        all that follow.
         """
         last = self.micro_batches - 1
-        if last > 1 and (self.stage == 1 or self.offloads):
+        if last > 1 and (self.stage < 2 or self.offloads):
             return {0: 1, 1: last - 1, last: 1}
         return {0: 1, 1: last} if last else {0: 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Micro-batches from ``turn`` on that are alike; in forward nothing happens where it is None.
+    """Micro-batches from ``turn`` on that are alike; within a pass that is None nothing happens.
 
-    ``end`` follows the backward pass.
+    ``begin`` comes before the forward pass, ``end`` follows the backward pass.
     """
 
     turn: int
     count: int
-    forward: Sequence[Stretch] | None
-    backward: Sequence[Stretch]
-    end: Sequence[Event]
+    forward: Sequence[Stretch] | None = None
+    backward: Sequence[Stretch] | None = None
+    begin: Sequence[Event] = ()
+    end: Sequence[Event] = ()
 
 
 #: What was last asked for, in order, by recording (which is held, so that no other takes its
@@ -91,8 +93,17 @@ def scores(made: Sized, conditions: Conditions) -> tuple[Score, ...]:
 
 def played(made: Sized, conditions: Conditions, turns: dict[int, int]) -> Iterator[Score]:
     """The micro-batches ``turns``, so many of each."""
-    play = _gathered if conditions.stage == 3 else _kept
+    play = {0: _summed, 3: _gathered}.get(conditions.stage, _kept)
     return play(made, conditions, turns)
+
+
+def _summed(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
+    """Where every GPU has all, and gradients are summed after the last one."""
+    known = flat.numels(given.groups, given.model, given.implementation)
+    for turn, count in turns.items():
+        last = turn + count == given.micro_batches
+        end = zeroth.summed(list(known.values()), given.item_bytes) if last else ()
+        yield Score(turn=turn, count=count, end=tuple(end))
 
 
 def _kept(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
@@ -111,18 +122,12 @@ def _kept(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Sco
         buckets.turn = turn
         backward = score(made, "backward", min(turn, 1), buckets.hear)
         end = tuple(buckets.end())
-        yield Score(turn=turn, count=count, forward=None, backward=backward, end=end)
+        yield Score(turn=turn, count=count, backward=backward, end=end)
 
 
 def _gathered(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
     """Where weights are gathered, on every GPU alike."""
-    sizes = {
-        key: numel
-        for group in given.groups
-        for key, numel in zip(group.keys, group.numels, strict=True)
-    }
-    # In the model's order, in which DeepSpeed numbers them.
-    numels = {key: sizes[key] for key in flat.keys(given.model, given.implementation)}
+    numels = flat.numels(given.groups, given.model, given.implementation)
     for turn, count in turns.items():
         again = min(turn, 1)
         calls = [*heard(made, "forward", again), *heard(made, "backward", again)]
@@ -135,9 +140,13 @@ def _gathered(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator
             offloads=given.offloads,
             away=given.away,
             last=turn == given.micro_batches - 1,
+            outer=given.outer,
         )
+        begin = tuple(gathering.enter())
         forward = score(made, "forward", again, gathering.hear)
         gathering.phase = Phase.BACKWARD
         backward = score(made, "backward", again, gathering.hear)
         end = tuple(gathering.end())
-        yield Score(turn=turn, count=count, forward=forward, backward=backward, end=end)
+        yield Score(
+            turn=turn, count=count, forward=forward, backward=backward, begin=begin, end=end
+        )

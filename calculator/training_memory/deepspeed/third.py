@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..categories import Category
-from ..held import MASTER, STATES, WEIGHTS
-from ..layouts import UNIT_BYTES, Weight, rounded
-from ..optimizers import get
+from ..held import MASTER, WEIGHTS
+from ..layouts import UNIT_BYTES, rounded
 from ..records import dataclass
 from . import flat
 
@@ -76,15 +75,11 @@ class Shares:
     def states(self, optimizer: str) -> Iterator[tuple[str, Category, int, str]]:
         """What the optimizer has, on the GPU or in the CPU's memory."""
         total = sum(sum(self.of(group)) for group in self.groups)
-        groups = [Weight(name="share", shape=(sum(some),)) for some in self.sub_groups()]
-        in_fp32 = sum(rounded(4 * one.numel) for one in groups)
+        groups = [sum(some) for some in self.sub_groups()]
+        in_fp32 = sum(rounded(4 * one) for one in groups)
         yield "own shares in fp32", Category.MASTER, in_fp32, MASTER
-        states: dict[str, int] = {}
-        for one in groups:
-            for name, size in get(optimizer).states(one, 4):
-                states[name] = states.get(name, 0) + rounded(size)
-        for name, size in states.items():
-            yield name, Category.OPTIMIZER, size, STATES[name]
+        for name, size, why in flat.states_of(groups, optimizer):
+            yield name, Category.OPTIMIZER, size, why
         size = rounded(total * self.item_bytes)
         yield "shares of gradients", Category.GRADIENTS, size, GRADIENTS
 

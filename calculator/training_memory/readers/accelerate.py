@@ -22,8 +22,7 @@ def _stage(name: str, value: object) -> Taken:
     word = word_of(value)
     if word not in ("0", "1", "2", "3"):
         raise InputError(name, value, "allowed: 0, 1, 2, 3")
-    settings: dict[str, object] = {"zero": int(word), "master": True}
-    return Taken(settings=settings | ({"sharding": "deepspeed"} if word != "0" else {}))
+    return Taken(settings={"zero": int(word), "master": True, "sharding": "deepspeed"})
 
 
 @taken(f"{_IN}gradient_clipping", ("clip",), f"{_MEGATRON}gradient_clipping")

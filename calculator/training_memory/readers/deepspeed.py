@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..errors import InputError
 from ..units import parse_count
-from .optimizers import CLASSES, OTHER
+from .optimizers import DEEPSPEED, OTHER
 from .table import Format, Row, Taken, choice, count, flag, is_on, lost, taken, word_of, words
 from .training_arguments import dtype_row
 
@@ -21,8 +21,7 @@ def _stage(name: str, value: object) -> Taken:
     word = word_of(value)
     if word not in ("0", "1", "2", "3"):
         raise InputError(name, value, "allowed: 0 (off), 1, 2, 3")
-    settings: dict[str, object] = {"zero": int(word), "master": True}
-    return Taken(settings=settings | ({"sharding": "deepspeed"} if word != "0" else {}))
+    return Taken(settings={"zero": int(word), "master": True, "sharding": "deepspeed"})
 
 
 @taken("bf16.enabled", ("compute_dtype",), "bfloat16.enabled")
@@ -47,6 +46,12 @@ def _clipping(name: str, value: object) -> Taken:
         return Taken(settings={"clip": float(str(value)) > 0})
     except ValueError:
         raise InputError(name, value, "a number is needed, such as 1.0, or 0 for off") from None
+
+
+@taken("optimizer.params.torch_adam", ("optimizer_kernel",))
+def _torch_adam(name: str, value: object) -> Taken:
+    """PyTorch's AdamW in place of DeepSpeed's."""
+    return Taken(settings={"optimizer_kernel": "foreach"} if is_on(name, value) else {})
 
 
 def _numbers(key: str, setting: str, *, least: int = 1) -> Row:
@@ -101,7 +106,8 @@ FORMAT = Format(
         _autocast,
         dtype_row("data_types.grad_accum_dtype", "gradient_dtype"),
         _clipping,
-        choice("optimizer.type", CLASSES, unknown=OTHER),
+        choice("optimizer.type", DEEPSPEED, unknown=OTHER),
+        _torch_adam,
         choice(_device("offload_optimizer"), {**ON_THE_HOST, "nvme": _OFFLOAD}),
         choice(_device("offload_param"), {**WEIGHTS_ON_THE_HOST, "nvme": _OFFLOAD}),
         lost(f"{_ZERO}cpu_offload", _OFFLOAD, f"{_ZERO}cpu_offload_params"),

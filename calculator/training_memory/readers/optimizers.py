@@ -35,3 +35,12 @@ CLASSES: Mapping[str, Mapping[str, object] | str] = {
     "pagedadamw8bit": {"optimizer": "paged-adamw-8bit"},
     "sgd": TRANSFORMERS["sgd"],
 }
+_FUSED_ADAM = {**_ADAMW, "optimizer_kernel": "deepspeed"}
+#: DeepSpeed's names (runtime/engine.py, _configure_basic_optimizer), and PyTorch's classes.
+DEEPSPEED: Mapping[str, Mapping[str, object] | str] = {
+    **CLASSES,
+    "adam": _FUSED_ADAM,
+    "adamw": _FUSED_ADAM,
+    "fusedadam": _FUSED_ADAM,
+    "muon": "DeepSpeed's Muon is not modelled; AdamW's two numbers a parameter were counted",
+}

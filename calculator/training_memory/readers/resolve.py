@@ -214,6 +214,8 @@ class _Resolver:
             self.settings["sharding"] = str(Way.FSDP1)
         elif not by_deepspeed:
             self.settings.pop("sharding", None)  # there is nobody to share with
+            if self.settings.get("optimizer_kernel") == "deepspeed":
+                self.settings.pop("optimizer_kernel")  # PyTorch's takes as much
         return data
 
     def _is_first_fsdp(self) -> bool:
@@ -294,9 +296,9 @@ class _Resolver:
         if "shards" in self.settings and compute in ("bf16", "fp16"):
             weights = "fp32"  # FSDP's mixed precision keeps its shards in FP32
         if self.settings.get("master") and compute in ("bf16", "fp16"):
-            # DeepSpeed adds gradients up in FP32 with bfloat16 and no ZeRO, else as they come.
-            usual = "fp32" if compute == "bf16" and self.settings.get("zero") == 0 else compute
-            wide = self.settings.get("gradient_dtype", usual) == "fp32"
+            # DeepSpeed adds gradients up in their own dtype where nothing is said
+            # (runtime/engine.py, get_data_types).
+            wide = self.settings.get("gradient_dtype", compute) == "fp32"
             recipe = "mixed-adam-fp32-grad" if wide else "mixed-adam"
         elif weights in ("bf16", "fp16"):
             recipe = "bf16-adam"

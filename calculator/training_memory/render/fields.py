@@ -490,7 +490,7 @@ _GENERAL: tuple[Field, ...] = (
         "Whose data parallelism, with its buffers. DDP: every GPU has all, and buckets in which "
         "gradients are sent. FSDP2 (fully_shard): weights are gathered layer by layer. FSDP1 "
         "(FullyShardedDataParallel): as one flat tensor for each layer. DeepSpeed: "
-        "its stages 1 to 3. Not for the textbook.",
+        "its engine, with ZeRO or without. Not for the textbook.",
         _switch(Way, WAYS),
     ),
     _number(
@@ -687,13 +687,15 @@ _GENERAL: tuple[Field, ...] = (
         "AdamW's kernel",
         Place.IMPLEMENTATION,
         "Fused takes nothing more; foreach copies a whole state for a moment; the loop two tensors "
-        "as large as the largest. Not for the textbook.",
+        "as large as the largest. DeepSpeed's FusedAdam is what its configuration's optimizer is. "
+        "Not for the textbook.",
         _switch(
             OptimizerKernel,
             {
                 OptimizerKernel.FUSED: "Fused",
                 OptimizerKernel.FOREACH: "Foreach",
                 OptimizerKernel.FORLOOP: "Loop",
+                OptimizerKernel.DEEPSPEED: "DeepSpeed's",
             },
         ),
     ),

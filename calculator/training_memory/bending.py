@@ -8,14 +8,13 @@ edges the same way make one straight line, so only the last of them is a bend.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, compress, groupby
-from operator import itemgetter, mul
+from functools import lru_cache
+from itertools import accumulate, groupby
+from operator import mul
 
 from .events import Event, Phase
 from .records import dataclass
-
-#: A place among the changes, the category it is of by its place, and whether it adds.
-Step = tuple[int, int, bool]
+from .running import Codes
 
 #: In these an event has a stretch of the picture to itself, and happens in the middle of it:
 #: gradients are held while the optimizer works. In the others memory is drawn as a slope.
@@ -37,58 +36,75 @@ class Column:
     total: int
 
 
-class Bending:
-    """The bends of one stretch of events, all of one phase. ``count`` is how many events."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bends:
+    """A column without sizes: its steps, and how many of them come before each bend."""
 
-    __slots__ = ("_columns", "count", "phase")
+    first: int
+    end: int | None
+    offsets: Sequence[float]
+    steps: Sequence[int]
+    before: Sequence[int]
 
-    def __init__(self, phase: Phase, steps: Sequence[Step]) -> None:
-        self.phase = phase
-        self.count = len(steps)
-        runs = [
-            (category, len(list(run)))
-            for (category, _), run in groupby(steps, key=itemgetter(1, 2))
-        ]
-        lengths = [length for _, length in runs]
-        ends = [0, *accumulate(lengths)]
-        stairs = phase in _STAIRS
-        categories = sorted({category for category, _ in runs})
-        self._columns: list[
-            tuple[int, int | None, Sequence[float], Sequence[int], Sequence[int]]
-        ] = []
-        for category, end in zip(categories, [*categories[1:], None], strict=False):
-            moves = [own <= category for own, _ in runs]
-            #: Of the column's own events, how many come before each run and after the last.
-            before = [0, *accumulate(map(mul, lengths, moves))]
-            moved = list(compress(range(len(runs)), moves))
-            offsets: Sequence[float]
-            if stairs:
-                offsets = [(ends[at] + ends[at + 1]) / 2 for at in moved for _ in range(2)]
-                corners = [at + after for at in moved for after in range(2)]
-            else:
-                corners = sorted({*moved, *[at + 1 for at in moved]})
-                offsets = [ends[at] for at in corners]
-            self._columns.append(
-                (
-                    category,
-                    end,
-                    offsets,
-                    [place for place, own, _ in steps if own <= category],
-                    [before[at] for at in corners],
-                )
+
+@lru_cache(maxsize=512)
+def _bends(codes: Codes, stairs: bool) -> tuple[_Bends, ...]:
+    """Where edges bend: the same for all layers, and for most other recordings."""
+    runs = [(code >> 1, len(list(run))) for code, run in groupby(codes)]
+    lengths = [length for _, length in runs]
+    ends = [0, *accumulate(lengths)]
+    categories = sorted({category for category, _ in runs})
+    found = []
+    for category, end in zip(categories, [*categories[1:], None], strict=False):
+        moves = [own <= category for own, _ in runs]
+        # Of the column's own steps, how many come before each run and after the last.
+        before = [0, *accumulate(map(mul, lengths, moves))]
+        moved = [at for at, moves_it in enumerate(moves) if moves_it]
+        offsets: Sequence[float]
+        if stairs:
+            offsets = [(ends[at] + ends[at + 1]) / 2 for at in moved for _ in range(2)]
+            corners = [at + after for at in moved for after in range(2)]
+        else:
+            corners = sorted({*moved, *[at + 1 for at in moved]})
+            offsets = [ends[at] for at in corners]
+        found.append(
+            _Bends(
+                first=category,
+                end=end,
+                offsets=offsets,
+                steps=[step for step, code in enumerate(codes) if code >> 1 <= category],
+                before=[before[at] for at in corners],
             )
+        )
+    return tuple(found)
+
+
+class Bending:
+    """The bends of one stretch of events, all of one phase. ``count`` is how many events.
+
+    ``places`` are where among the changes each event's is, ``codes`` what it does.
+    """
+
+    __slots__ = ("_columns", "_places", "count", "phase")
+
+    def __init__(self, phase: Phase, codes: Codes, places: Sequence[int]) -> None:
+        self.phase = phase
+        self.count = len(codes)
+        self._places = places
+        self._columns = _bends(codes, phase in _STAIRS)
 
     def columns(self, changes: Sequence[int], edges: int) -> list[Column]:
         """What each of so many edges does for the sizes; an edge that stays has no column."""
+        sizes = [changes[place] for place in self._places]
         found = []
-        for first, end, offsets, places, bends in self._columns:
-            sums = [0, *accumulate([changes[place] for place in places])]
+        for one in self._columns:
+            sums = [0, *accumulate([sizes[step] for step in one.steps])]
             found.append(
                 Column(
-                    first=first,
-                    end=edges if end is None else end,
-                    offsets=offsets,
-                    values=[sums[bend] for bend in bends],
+                    first=one.first,
+                    end=edges if one.end is None else one.end,
+                    offsets=one.offsets,
+                    values=[sums[bend] for bend in one.before],
                     total=sums[-1],
                 )
             )
@@ -97,5 +113,6 @@ class Bending:
 
 def bends(events: Sequence[Event]) -> tuple[Bending, Sequence[int]]:
     """Events of one phase as a stretch, and their sizes."""
-    steps = [(at, event.category.place, event.bytes > 0) for at, event in enumerate(events)]
-    return Bending(events[0].phase, steps), [event.bytes for event in events]
+    codes = tuple([2 * event.category.place + (event.bytes > 0) for event in events])
+    sizes = [event.bytes for event in events]
+    return Bending(events[0].phase, codes, range(len(sizes))), sizes

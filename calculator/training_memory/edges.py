@@ -221,6 +221,7 @@ class _Drawing:
         self.turns = turns
         #: The edges that differ from the one below.
         self._own = moved
+        self._ranges: dict[tuple[int, int], list[int]] = {}
         self._x = 0.0
         self._held = [0] * _ALL
         self._places: list[list[float]] = [[0.0] for _ in CATEGORIES]
@@ -233,9 +234,7 @@ class _Drawing:
         width = leaf.weight * self.each.get(leaf.phase, 0)
         for column in leaf.columns:
             places = [start + width * offset for offset in column.offsets]
-            for edge in self._own:
-                if not column.first <= edge < column.end:
-                    continue
+            for edge in self._between(column.first, column.end):
                 held = self._held[edge]
                 self._join(edge, places[0], held)
                 self._places[edge] += places
@@ -257,11 +256,19 @@ class _Drawing:
                 self._values[edge] += (held, held + size)
                 self._held[edge] = held + size
 
+    def _between(self, first: int, end: int) -> list[int]:
+        """The edges of their own from ``first`` to before ``end``."""
+        found = self._ranges.get((first, end))
+        if found is None:
+            found = self._ranges[first, end] = [e for e in self._own if first <= e < end]
+        return found
+
     def _join(self, edge: int, place: float, held: int) -> None:
         """Take away the last corner of an edge where the next one would only repeat it."""
-        if self._places[edge][-1] == place and self._values[edge][-1] == held:
-            self._places[edge].pop()
-            self._values[edge].pop()
+        places, values = self._places[edge], self._values[edge]
+        if places[-1] == place and values[-1] == held:
+            places.pop()
+            values.pop()
 
     def done(self, most: int) -> Edges:
         """The edges drawn to the end of the axis."""
@@ -294,7 +301,8 @@ def _thinned(
         return places, values
     near = 2 * WIDE / most
     kept = set()
-    for _, corners in groupby(range(len(places)), key=lambda at: places[at] // near):
+    stretches = [place // near for place in places]
+    for _, corners in groupby(range(len(places)), key=stretches.__getitem__):
         together = list(corners)
         kept |= {min(together, key=values.__getitem__), max(together, key=values.__getitem__)}
     shown = sorted(kept)

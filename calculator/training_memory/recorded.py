@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from .autograd.memory import Facts, PartOf
-from .bending import Bending, Step
+from .bending import Bending
 from .categories import CATEGORIES
 from .events import Counter, Event, Group, Node, Repeat
 from .formula import Formula
@@ -103,16 +103,9 @@ class RecordedStrip(Strip):
         """Where its events bend a picture, found once for the section, and their sizes."""
         found = self.section.bends
         if not found:
-            found.append(Bending(phase(self.section), list(self._steps())))
+            running = self.section.running
+            found.append(Bending(phase(self.section), running.codes, running.places))
         return found[0], self.changes
-
-    def _steps(self) -> Iterator[Step]:
-        storages = len(self.changes) // 2
-        for storage, source, target in self.section.moves:
-            if source >= 0:
-                yield storages + storage, source, False
-            if target >= 0:
-                yield storage, target, True
 
     def taken(self) -> Iterator[tuple[Event, Formula, int]]:
         """What is taken anew: each event with its tensor's size, and what is held just before it.

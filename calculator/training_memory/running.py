@@ -8,7 +8,8 @@ in each category.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from operator import neg
 
@@ -18,6 +19,8 @@ from .records import dataclass
 #: A storage, the category that it leaves and the one that it comes to, by place; −1 is neither: it
 #: is taken then, or released.
 Move = tuple[int, int, int]
+#: What each of some steps does: twice the category's place, and one more where it adds.
+Codes = tuple[int, ...]
 
 
 def signed(sizes: Sequence[int]) -> list[int]:
@@ -39,65 +42,75 @@ class Sum:
     at: int
 
 
-class Running:
-    """Moves prepared to be summed up; ``storages`` is how many there are in all."""
+@lru_cache(maxsize=512)
+def _by_category(codes: Codes) -> Mapping[int, Sequence[int]]:
+    """Which steps are of each category: the same for all layers, and for most other recordings."""
+    found: dict[int, list[int]] = {}
+    for step, code in enumerate(codes):
+        found.setdefault(code >> 1, []).append(step)
+    return found
 
-    __slots__ = ("_by_category", "_in_all")
+
+class Running:
+    """Moves prepared to be summed up; ``storages`` is how many there are in all.
+
+    A move is one step, or two where it changes a storage's category: ``places`` are where among
+    the changes each step's is, ``codes`` what it does.
+    """
+
+    __slots__ = ("_moves", "codes", "places")
 
     def __init__(self, moves: Sequence[Move], storages: int) -> None:
-        # In few passes that each do little, since every recording has dozens of these to prepare.
-        self._in_all = [
-            storage if source < 0 else storages + storage if target < 0 else 2 * storages
-            for storage, source, target in moves
-        ]
-        self._by_category = {
-            category: (
-                [
-                    storage if target == category else storages + storage
-                    for storage, source, target in moves
-                    if (source == category) != (target == category)
-                ],
-                [
-                    index
-                    for index, (_, source, target) in enumerate(moves)
-                    if (source == category) != (target == category)
-                ],
-            )
-            for category in {
-                place for _, *places in moves if places[0] != places[1] for place in places
-            }
-            if category >= 0
-        }
+        places: list[int] = []
+        codes: list[int] = []
+        for storage, source, target in moves:
+            if source >= 0:
+                places.append(storages + storage)
+                codes.append(2 * source)
+            if target >= 0:
+                places.append(storage)
+                codes.append(2 * target + 1)
+        self._moves = moves
+        self.places = places
+        self.codes = tuple(codes)
 
     def climb(self, changes: Sequence[int]) -> tuple[int, int]:
         """What remains and the highest point: :meth:`sum`'s totals alone."""
-        totals = list(accumulate(map(changes.__getitem__, self._in_all)))
+        totals = list(accumulate([changes[place] for place in self.places]))
         return (totals[-1], max(0, max(totals))) if totals else (0, 0)
 
     def left(self, changes: Sequence[int]) -> tuple[int, ...]:
         """What remains by category: :meth:`sum`'s ``remains`` alone."""
+        places = self.places
         remains = [0] * len(CATEGORIES)
-        for category, (places, _) in self._by_category.items():
-            remains[category] = sum(map(changes.__getitem__, places))
+        for category, steps in _by_category(self.codes).items():
+            remains[category] = sum([changes[places[step]] for step in steps])
         return tuple(remains)
 
     def sum(self, changes: Sequence[int]) -> Sum:
         """The sums for sizes as :func:`signed` gives them."""
-        change = changes.__getitem__
-        totals = list(accumulate(map(change, self._in_all)))
+        sizes = [changes[place] for place in self.places]
+        totals = list(accumulate(sizes))
         peak = max(totals, default=0)
         at = totals.index(peak) if peak > 0 else -1
         remains, parts, largest = ([0] * len(CATEGORIES) for _ in range(3))
-        for category, (places, indexes) in self._by_category.items():
-            values = list(accumulate(map(change, places)))
+        for category, steps in _by_category(self.codes).items():
+            values = list(accumulate([sizes[step] for step in steps]))
             remains[category] = values[-1]
             largest[category] = max(0, max(values))
-            if before := bisect_right(indexes, at):
+            if before := bisect_right(steps, at):
                 parts[category] = values[before - 1]
         return Sum(
             remains=tuple(remains),
             peak=max(peak, 0),
             parts=tuple(parts),
             largest=tuple(largest),
-            at=at,
+            at=self._move_of(at),
         )
+
+    def _move_of(self, step: int) -> int:
+        """The move that a step is of. None that changes a category is a highest point."""
+        if step < 0 or len(self._moves) == len(self.places):
+            return step
+        ends = accumulate([(source >= 0) + (target >= 0) for _, source, target in self._moves])
+        return bisect_right(list(ends), step)

@@ -38,14 +38,20 @@ def areas(edges: Sequence[Edge], top: int) -> Iterator[str]:
 
 def _path(edge: Edge, top: int) -> str:
     """A path through an edge's corners without those in the middle of a level stretch."""
-    places, sizes = edge
-    heights = [TALL - size * TALL // top for size in sizes]
     found: list[int] = []
-    for place, before, height, after in zip(
-        places, [None, *heights], heights, [*heights[1:], None], strict=False
-    ):
-        if before != height or height != after:
-            found += place, height
+    level = skipped = -1
+    for place, size in zip(*edge, strict=True):
+        height = TALL - size * TALL // top
+        if height == level:
+            skipped = place
+            continue
+        if skipped >= 0:
+            found += skipped, level
+            skipped = -1
+        found += place, height
+        level = height
+    if skipped >= 0:
+        found += skipped, level
     # All at once: corner by corner it would take several times as long.
     return "L%d %d" * (len(found) // 2) % tuple(found)
 

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ..formula import Formula, Monomial, split_term
 from .svg import escape
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    Terms = tuple[tuple[Monomial, Fraction | int], ...]
 
 _TIMES = "<mo>·</mo>"
 
 
 def mathml(formula: Formula, *, factor: Formula | None = None) -> str:
     """``formula`` in its symbols, with ``factor`` (one term) taken out of a sum of several."""
+    return _written(tuple(formula.terms.items()), factor and tuple(factor.terms.items()))
+
+
+@lru_cache(maxsize=1024)  # a page shows the same few dozen after every change
+def _written(terms: Terms, of_factor: Terms | None) -> str:
+    # The terms and not the formula are what is remembered by: equal ones may be in another order.
+    formula = Formula(dict(terms))
+    factor = None if of_factor is None else Formula(dict(of_factor))
     spoken = escape(formula.text(factor=factor))
     return f'<math alttext="{spoken}" displaystyle="true">{_factored(formula, factor)}</math>'
 

@@ -36,7 +36,8 @@ class Label:
     @property
     def reach(self) -> tuple[int, int]:
         """How far it reaches to the left and to the right of its place, in 1/100 rem."""
-        wide = sum(_LETTER if one.islower() else _OTHER for one in self.words)
+        letters = sum(map(str.islower, self.words))
+        wide = _LETTER * letters + _OTHER * (len(self.words) - letters)
         return {"start": (0, wide), "middle": (wide // 2, wide // 2)}.get(self.anchor, (wide, 0))
 
     def at(self, place: int) -> Label:

@@ -35,7 +35,7 @@ class _InPlace(BackwardPass):
     On tensors that hold no data it does not, so traces have one gradient more.
     """
 
-    def sum_with(self, old: Tensor) -> Tensor:
+    def sum_with(self, old: Tensor, gradient: Tensor) -> Tensor:
         if self.tape.facts[old.storage.number].name == _SUM:
             return old
         return self.tape.new(_SUM, old.numel, old.dtype, old.order)

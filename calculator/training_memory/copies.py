@@ -48,12 +48,13 @@ def optimizer_copies(run: Run) -> tuple[int, int]:
     """
     by_fsdp = run.sharding.sharding in (Way.FSDP1, Way.FSDP2)
     if by_fsdp and run.sharding.offload_param is Host.CPU:
+        from .gathering import shard_bytes
         from .shares import share_of, splitting_of
 
-        split, of = splitting_of(run), share_of(run)
-        held = of.keep * run.model.parameters.total // of.shards
+        split = splitting_of(run)
+        kept, trained = shard_bytes(run.model, str(run.implementation), share_of(run), run.tuning)
         gathers = run.micro_batches * (2 if split.reshards else 1)
-        return held * (1 if split.waits else run.micro_batches), held * gathers
+        return trained * (1 if split.waits else run.micro_batches), kept * gathers
     if run.sharding.offload_optimizer is Host.NONE:
         return 0, 0
     share = 2 * run.model.parameters.total // run.layout.data

@@ -66,8 +66,9 @@ def parser(command: str) -> Parser:
         "--allow",
         action="append",
         metavar="WHAT",
-        help="what of the training a plan may change if none fits otherwise: "
-        f"{', '.join(Allow)} (8-bit AdamW, LoRA and QLoRA); may be given twice",
+        help="what a plan may change beside if none fits otherwise: "
+        f"{', '.join(Allow)} (8-bit AdamW; LoRA and QLoRA; the optimizer on the CPU); may be "
+        "given twice",
     )
     own.add_argument(
         "--lines",

@@ -30,6 +30,7 @@ SYMBOLS: dict[str, str] = {
     "e": "head width",
     "f": "feed-forward width",
     "V": "vocabulary",
+    "U": "vocabulary of all GPUs that share it",
     "P": "learned positions",
     "z": "tokens of a sequence that a GPU holds between layers",
     "w": "sequence length, up to a whole number of 32 tokens",

@@ -31,8 +31,8 @@ def frozen(layout: Layout, tuning: Tuning, share: Share = WHOLE) -> Iterator[tup
         return
     packed = [weight for weight in layout.layer if is_packed(weight, tuning)]
     shared = share.shards if tuning.quant_storage is QuantStorage.BF16 else 1
-    yield "frozen weights in 4 bits", _all(layout, packed, _codes_of(shared)), READ
-    yield "scales of the weights in 4 bits", _all(layout, packed, _scales), SCALED
+    yield IN_4_BITS, _all(layout, packed, _codes_of(shared)), READ
+    yield SCALES, _all(layout, packed, _scales), SCALED
     rest = Layout(
         first=layout.first,
         layer=tuple(weight for weight in layout.layer if not _by_packed(weight)),
@@ -47,6 +47,19 @@ def frozen(layout: Layout, tuning: Tuning, share: Share = WHOLE) -> Iterator[tup
         rounded(bias_bytes * shard_of(weight, share.shards).numel) for weight in biases
     )
     yield f"frozen weights in {8 * item_bytes} bits", bytes_of(rest, item_bytes) + more, READ
+
+
+def stays_on_the_gpu(layout: Layout, tuning: Tuning) -> Iterator[tuple[str, int, str]]:
+    """The same of what is on the GPU where FSDP2 has parameters in the CPU's memory: no parameter.
+
+    Scales are none, and codes in whole numbers are none of FSDP2's.
+    """
+    packed = [weight for weight in layout.layer if is_packed(weight, tuning)]
+    if not packed:
+        return
+    if tuning.quant_storage is QuantStorage.UINT8:
+        yield IN_4_BITS, _all(layout, packed, _codes_of(1)), READ
+    yield SCALES, _all(layout, packed, _scales), SCALED
 
 
 def is_packed(weight: Weight, tuning: Tuning) -> bool:
@@ -80,5 +93,6 @@ def _scales(weight: Weight) -> int:
     return rounded(scales) + rounded(4 * -(-scales // _BLOCK_OF_SCALES)) + tables
 
 
+IN_4_BITS, SCALES = "frozen weights in 4 bits", "scales of the weights in 4 bits"
 READ = "Every product with a weight reads it; none of it is trained."
 SCALED = "A block of 64 numbers in 4 bits has a scale of its own, and 256 of these one as well."

@@ -38,13 +38,7 @@ def unit_values(
     layout = whole if not tuning.trains_all else share_of_layout(whole, share)
     found = []
     for unit, weights in units(layout, wrap, tied=model.tied).items():
-        if tuning.trains_all:
-            parts = [
-                Part(numel=weight.numel, keep=share.keep, compute=share.compute)
-                for weight in weights
-            ]
-        else:
-            parts = list(_adapted(weights, share, tuning, transposed=whole.transposed))
+        parts = list(_parts(weights, share, tuning, transposed=whole.transposed))
         trained = sum(part.numel for part in parts if part.trained)
         sizes = {
             "i": sum(rounded(part.numel * part.compute) for part in parts)
@@ -55,6 +49,7 @@ def unit_values(
             "r": trained * share.shards * share.reduce,
             "q": trained * share.reduce,
             "z": trained * share.keep,
+            "k": sum(part.numel * part.keep for part in parts),
         }
         found += [(symbol_of(unit, letter), size) for letter, size in sizes.items()]
     return tuple(found)
@@ -65,6 +60,26 @@ def gathered_bytes(model: Model, implementation: str, share: Share, tuning: Tuni
     sizes = dict(unit_values(model, implementation, "layers", share, tuning))
     layers = model.layers * sizes[symbol_of("layer", "o")]
     return layers + sizes[symbol_of("root", "o")]
+
+
+def shard_bytes(model: Model, implementation: str, share: Share, tuning: Tuning) -> tuple[int, int]:
+    """One GPU's shards of all weights as they are kept, and of what is trained."""
+    sizes = dict(unit_values(model, implementation, "layers", share, tuning))
+    kept, trained = (
+        model.layers * sizes[symbol_of("layer", letter)] + sizes[symbol_of("root", letter)]
+        for letter in ("k", "z")
+    )
+    return kept, trained
+
+
+def _parts(
+    weights: Sequence[Weight], share: Share, tuning: Tuning, *, transposed: bool
+) -> Iterator[Part]:
+    if not tuning.trains_all:
+        yield from _adapted(weights, share, tuning, transposed=transposed)
+        return
+    for weight in weights:
+        yield Part(numel=weight.numel, keep=share.keep, compute=share.compute)
 
 
 def _adapted(

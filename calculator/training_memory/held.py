@@ -9,7 +9,7 @@ from . import flat
 from .autograd.memory import ITEM_BYTES
 from .categories import Category
 from .events import Event, Group, Phase
-from .frozen import frozen
+from .frozen import frozen, stays_on_the_gpu
 from .layouts import Layout, buffers_of, bytes_of, layout_of, rounded, trained
 from .model import Model
 from .optimizers import CODES_BYTES, LEAST_IN_8_BITS, Optimizer, get
@@ -29,6 +29,8 @@ class Held:
     why: str
 
 
+#: What of the weights is trained: all of them, or these.
+TRAINED = ("weights", "adapters")
 #: Precisions with a 32-bit copy of 16-bit weights, on which the optimizer works.
 MASTER_COPIES = ("master", "master-fp32-grad")
 
@@ -62,10 +64,13 @@ def held(
     else:
         stored = layout = share_of_layout(trained(whole, tuning), share)
     if share.away:
-        rows = []
+        rows = [
+            (name, Category.WEIGHTS, size, why)
+            for name, size, why in stays_on_the_gpu(whole, tuning)
+        ]
     elif tuning.trains_all:
         weight_bytes = 4 if computes_in(precision) == "fp32" else 2
-        rows = [("weights", Category.WEIGHTS, bytes_of(stored, weight_bytes), WEIGHTS)]
+        rows = [(TRAINED[0], Category.WEIGHTS, bytes_of(stored, weight_bytes), WEIGHTS)]
     else:
         weight_bytes = ITEM_BYTES[tuning.adapter_dtype]
         rows = [
@@ -73,7 +78,7 @@ def held(
                 (name, Category.WEIGHTS, size, why)
                 for name, size, why in frozen(whole, tuning, share)
             ),
-            ("adapters", Category.WEIGHTS, bytes_of(layout, weight_bytes), ADAPTERS),
+            (TRAINED[1], Category.WEIGHTS, bytes_of(layout, weight_bytes), ADAPTERS),
         ]
     if precision in MASTER_COPIES:
         rows.append(("master copy", Category.MASTER, bytes_of(layout, 4), MASTER))

@@ -25,10 +25,11 @@ Fields = Mapping[str, object]
 
 
 class Allow(StrEnum):
-    """What of the training a plan may change if it is told so."""
+    """What a plan may change if it is told so: what is trained and how, or a step not all timed."""
 
     OPTIMIZER = "optimizer"
     ADAPTERS = "adapters"
+    CPU = "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +145,21 @@ def _optimizer_on_the_cpu(run: Run) -> Iterator[Fields]:
     of = run.sharding
     by_zero = of.sharding is Way.DEEPSPEED and run.layout.zero
     if by_zero and of.offload_optimizer is Host.NONE:
+        yield {"offload_optimizer": str(Host.CPU)}
+
+
+def _shards_on_the_cpu(run: Run) -> Iterator[Fields]:
+    of = run.sharding
+    shares = of.sharding in (Way.FSDP1, Way.FSDP2) and run.layout.data > 1
+    if shares and of.offload_param is Host.NONE:
+        yield {"offload_param": str(Host.CPU)}
+
+
+def _on_the_cpu(run: Run) -> Iterator[Fields]:
+    """The optimizer's work on the CPU, whoever shares in a plan: FSDP2 has its shards there too."""
+    if run.implementation in OFFLOADS:
+        yield {"offload_param": str(Host.CPU)}
+    if run.implementation is Implementation.HUGGINGFACE:
         yield {"offload_optimizer": str(Host.CPU)}
 
 
@@ -300,6 +316,16 @@ MOVES: tuple[Move, ...] = (
         price={Host.CPU: "the CPU's own step is not timed"},
         planned=False,
     ),
+    Move(
+        field="offload_param",
+        options=_shards_on_the_cpu,
+        words={
+            Host.NONE: "Shards of the weights on the GPU",
+            Host.CPU: "Shards of the weights, and the optimizer, on the CPU",
+        },
+        price={Host.CPU: "the CPU's own step is not timed"},
+        planned=False,
+    ),
     Move(field="", options=_smaller_buffers, planned=False),
     Move(field="", options=_other_zero_3, planned=False),
     Move(
@@ -332,6 +358,7 @@ MOVES: tuple[Move, ...] = (
     ),
     Move(field="", options=_in_8_bits, single=False, allowed=Allow.OPTIMIZER),
     Move(field="", options=_adapter, single=False, allowed=Allow.ADAPTERS),
+    Move(field="", options=_on_the_cpu, single=False, allowed=Allow.CPU),
 )
 
 #: Degrees of splitting that are tried one at a time: the GPUs of one machine, by doublings.
@@ -435,8 +462,12 @@ def _words(before: Run, after: Run) -> Iterator[str]:
 
 
 #: Changes that need no saying beside another: another loss makes no logits to hold, and another
-#: optimizer has none of AdamW's kernels.
-_IMPLIED = {"hold_logits": ("loss",), "optimizer_kernel": ("optimizer",)}
+#: optimizer has none of AdamW's kernels; the optimizer goes where the weights are.
+_IMPLIED = {
+    "hold_logits": ("loss",),
+    "optimizer_kernel": ("optimizer",),
+    "offload_optimizer": ("offload_param",),
+}
 
 
 def _differ(before: Run, after: Run, field: str) -> bool:
@@ -531,6 +562,6 @@ def _value(run: Run, field: str) -> str:
         return str(run.recompute)
     if field == "adapter":
         return str(run.tuning.adapter)
-    if field == "offload_optimizer":
-        return str(run.sharding.offload_optimizer)
+    if field in ("offload_optimizer", "offload_param"):
+        return str(getattr(run.sharding, field))
     return str(getattr(run.switches, field))

@@ -14,7 +14,7 @@ from .switches import Loss, Switches
 from .tuning import Tuning
 
 #: Models whose plan in transformers is Llama's.
-_PLANNED = ("llama", "mistral", "qwen")
+_PLANNED = ("llama", "mistral", "qwen", "gemma")
 
 
 def refused(
@@ -35,21 +35,29 @@ def refused(
             allowed = f"of transformers' plans Llama's is followed, which {model.name} has not"
             yield InputError("tensor", tensor, allowed)
             return
-    for what, size in (
-        ("key-value heads", model.kv_heads),
-        ("feed-forward features", model.ffn),
-        ("vocabulary entries", model.vocabulary),
-    ):
-        if size % tensor:
+        if model.kv_heads % tensor:
             allowed = (
-                f"each GPU gets the same number of {what}, and {model.name} has {size:,}, so use a "
-                f"divisor of {size:,}"
+                f"its keys and values are cut into {model.kv_heads:,} whole heads, and PyTorch "
+                f"stops where a GPU gets a part of one: use a divisor of {model.kv_heads:,}"
             )
             yield InputError("tensor", tensor, allowed)
             return
-    if model.tied:
-        allowed = "a head that is the embedding is not split here; set tied to false, or use 1"
-        yield InputError("tensor", tensor, allowed)
+    else:
+        for what, size in (
+            ("key-value heads", model.kv_heads),
+            ("feed-forward features", model.ffn),
+            ("vocabulary entries", model.vocabulary),
+        ):
+            if size % tensor:
+                allowed = (
+                    f"each GPU gets the same number of {what}, and {model.name} has {size:,}, so "
+                    f"use a divisor of {size:,}"
+                )
+                yield InputError("tensor", tensor, allowed)
+                return
+        if model.tied:
+            allowed = "a head that is the embedding is not split here; set tied to false, or use 1"
+            yield InputError("tensor", tensor, allowed)
     if layout.data > 1 and sharding.sharding is not Way.FSDP2:
         allowed = "beside tensor parallelism there is only fsdp2"
         yield InputError("sharding", str(sharding.sharding), allowed)

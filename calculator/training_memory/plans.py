@@ -21,6 +21,7 @@ from .moves import Allow, Fields, in_plans
 from .need import Fits, at_a_glance
 from .records import dataclass
 from .run import Run
+from .sharding import Host
 from .slices import Work
 from .spelling import spellings
 from .splits import in_fsdp, splits
@@ -79,8 +80,8 @@ def search(run: Run, *, gpus: int, batch: int, allow: Collection[Allow] = ()) ->
 
     The last progress is ``done`` and has the plan, or none if nothing fits. The run must name a
     GPU. Of equally quick plans the one that changes least comes first, and one that surely fits
-    before any that is tight. Only where none surely fits are plans tried that train otherwise in
-    ways that are to ``allow``.
+    before any that is tight. Only where none surely fits are plans tried that train otherwise, or
+    on the CPU, in ways that are to ``allow``.
     """
     assert run.gpu is not None
     seen = _Seen()
@@ -220,7 +221,7 @@ def _that_may_fit(
                 seen.tried += turns
                 continue
             one = _made(request, split, choice)
-            if one is None or (allow and _trains_the_same(run, one)):
+            if one is None or (allow and _needs_no_leave(run, one)):
                 continue
             seen.tried += 1
             least = least_bytes(one, None if allow else known)
@@ -241,10 +242,15 @@ def _takes_turns(split: Fields) -> bool:
     return split["micro_batches"] % split["pipeline"] == 0  # type: ignore[operator,no-any-return]
 
 
-def _trains_the_same(run: Run, other: Run) -> bool:
+def _needs_no_leave(run: Run, other: Run) -> bool:
     """Whether a plan has none of the moves that must be allowed."""
-    same = other.switches.optimizer is run.switches.optimizer
-    return same and other.tuning == run.tuning
+    same = other.switches.optimizer is run.switches.optimizer and other.tuning == run.tuning
+    before, after = run.sharding, other.sharding
+    here = (after.offload_optimizer, after.offload_param)
+    return same and here in ((before.offload_optimizer, before.offload_param), _ON_THE_GPU)
+
+
+_ON_THE_GPU = (Host.NONE, Host.NONE)
 
 
 _BATCH = ("micro_batch", "micro_batches")

@@ -12,7 +12,7 @@ from .categories import CATEGORIES, Category
 from .events import Counter, Event, Group, Node, Phase, Repeat
 from .flat import flat_values
 from .gathering import unit_values
-from .held import Held, before_step, held
+from .held import TRAINED, Held, before_step, held
 from .layouts import Weight, layout_of, rounded, trained
 from .optimizers import get
 from .recorded import RecordedStrip, Sized, sizes_of
@@ -167,11 +167,16 @@ def host_bytes(run: Run) -> int:
             implementation=str(run.implementation),
             precision=run.recipe.precision,
             optimizer=optimizer_id(run),
+            tuning=run.tuning,
             share=replace(share, away=False),
         )
+        kept = (Category.WEIGHTS, Category.OPTIMIZER)
+        stays = sum(row.bytes for row in held_rows(run) if row.category in kept)
         # A gradient is as large as its weight.
-        times = {Category.WEIGHTS: 2, Category.OPTIMIZER: 1}
-        return sum(times.get(row.category, 0) * row.bytes for row in here)
+        return (
+            sum((1 + (row.name in TRAINED)) * row.bytes for row in here if row.category in kept)
+            - stays
+        )
     if not by_deepspeed(run):
         return 0
     from .deepspeed import step as zero
@@ -237,8 +242,11 @@ def optimizer_step(run: Run) -> Group:
     """Clipping and the optimizer's step.
 
     In the first step all states are made before any weight is updated (torch/optim/adam.py,
-    _init_group), once gradients are clipped.
+    _init_group), once gradients are clipped. Nothing is left to do where every weight was updated
+    as its gradient came.
     """
+    if run.switches.optimizer_in_backward:
+        return Group(label="the optimizer", children=())
     made = _step(run)
     late = [
         Event(
@@ -278,8 +286,6 @@ def _step(run: Run) -> Group:
 def _optimizer(run: Run, remains: Mapping[Category, int]) -> list[Node]:
     """The optimizer's step, and what goes with it."""
     leaving = [_goes(category, size) for category, size in remains.items() if size]
-    if run.switches.optimizer_in_backward:
-        return list(leaving)  # every weight was updated as its gradient came
     return [optimizer_step(run), *leaving]
 
 

@@ -250,14 +250,6 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
 
 def _at_the_wrong_time(run: Run) -> Iterator[InputError]:
     """Switches that other fields leave nothing to do for, or contradict."""
-    if run.layout.tensor > 1:
-        for name, is_set in (
-            ("optimizer_in_backward", run.switches.optimizer_in_backward),
-            ("offload", run.switches.offload is not Offload.NONE),
-        ):
-            if is_set:
-                allowed = "not with tensor parallelism: what it does there is not followed yet"
-                yield InputError(name, str(getattr(run.switches, name)).lower(), allowed)
     if run.switches.optimizer_in_backward:
         if run.micro_batches > 1:
             allowed = "1 where each gradient is used up as it comes"

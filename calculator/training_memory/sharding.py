@@ -271,7 +271,7 @@ def refused(
         allowed = "fused, foreach or forloop: this one is DeepSpeed's; or set sharding to deepspeed"
         yield InputError("optimizer_kernel", str(switches.optimizer_kernel), allowed)
     if sharding.offload_param is Host.CPU and sharding.sharding is not Way.DEEPSPEED:
-        yield from _away(sharding, layout, switches, tuning)
+        yield from _away(sharding, layout, switches)
     if sharding.sharding is Way.DEEPSPEED:
         from .deepspeed.allowed import refused as refused_by_deepspeed
 
@@ -321,18 +321,12 @@ def _first_step(layout: Layout, switches: Switches) -> Iterator[InputError]:
         yield InputError("first_step", "true", f"{allowed}; leave it out")
 
 
-def _away(
-    sharding: Sharding, layout: Layout, switches: Switches, tuning: Tuning
-) -> Iterator[InputError]:
+def _away(sharding: Sharding, layout: Layout, switches: Switches) -> Iterator[InputError]:
     """Where weights cannot be in the CPU's memory, or are not followed there."""
     if sharding.sharding is Way.DDP:
         allowed = "only FSDP2 and DeepSpeed have this; set sharding to fsdp2 or deepspeed"
     elif layout.data == 1:
         allowed = "it is of weights that replicas share; set data to 2 or more"
-    elif layout.tensor > 1:
-        allowed = "not with tensor parallelism: what it does there is not followed yet"
-    elif not tuning.trains_all:
-        allowed = "with adapters what is on the CPU is not followed yet; leave it out"
     elif switches.optimizer_in_backward:
         allowed = "gradients go to the CPU as they come; set optimizer_in_backward to false"
     else:

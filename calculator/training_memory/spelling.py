@@ -64,7 +64,12 @@ _BUFFERS = {
     "max_live_parameters": "stage3_max_live_parameters",
 }
 _OF_DEEPSPEED = {"offload_optimizer", *_BUFFERS}
-_ZERO = {"data", "zero", "reshard_after_forward", "sharding", *_OF_DEEPSPEED}
+_ZERO = {"data", "zero", "reshard_after_forward", "sharding", "offload_param", *_OF_DEEPSPEED}
+
+
+def _on_cpu(run: Run) -> str:
+    """Whether shards are on the CPU, as files have it."""
+    return str(run.sharding.offload_param is Host.CPU).lower()
 
 
 def _huggingface(changed: set[str], run: Run) -> _Lines:
@@ -85,6 +90,8 @@ def _huggingface(changed: set[str], run: Run) -> _Lines:
         elif layout.zero >= 2:
             yield "# accelerate's file, fsdp_config:"
             yield from _fsdp(run)
+            if "offload_param" in changed:
+                yield f"fsdp_offload_params: {_on_cpu(run)}"
     if "tensor" in changed and layout.tensor > 1:
         yield f"parallelism_config=ParallelismConfig(tp_size={layout.tensor}),"
     if "sequence_parallel" in changed and layout.sequence_parallel:
@@ -192,7 +199,9 @@ _OPTIM = {
 
 def _zero_optimization(run: Run) -> str:
     on_cpu = run.sharding.offload_optimizer is Host.CPU
-    more = ', "offload_optimizer": {"device": "cpu"}' if on_cpu else ""
+    shards = run.sharding.offload_param is Host.CPU
+    more = ', "offload_optimizer": {"device": "cpu"}' if on_cpu or shards else ""
+    more += ', "offload_param": {"device": "cpu"}' if shards else ""
     usual = Sharding()
     for name, key in _BUFFERS.items():
         size = getattr(run.sharding, name)
@@ -266,7 +275,7 @@ def _torchtitan(changed: set[str], run: Run) -> _Lines:
     layout = run.layout
     if "adapter" in changed:
         yield _Lacks("adapters: they are the model's, by Hugging Face's peft")
-    if changed & {"micro_batch", "micro_batches", "sequence", "data"}:
+    if changed & {"micro_batch", "micro_batches", "sequence", "data", "offload_param"}:
         yield "[training]"
         if changed & _BATCH:
             staged = layout.pipeline > 1
@@ -275,6 +284,8 @@ def _torchtitan(changed: set[str], run: Run) -> _Lines:
             yield f"global_batch_size = {global_batch(run)}"
         if "sequence" in changed:
             yield f"seq_len = {run.sequence}"
+        if "offload_param" in changed:
+            yield f"enable_cpu_offload = {_on_cpu(run)}"
     yield from _torchtitan_parallelism(changed, run)
     if "offload_optimizer" in changed:
         yield _Lacks("an optimizer on the CPU")
@@ -307,7 +318,7 @@ def _torchtitan_parallelism(changed: set[str], run: Run) -> _Lines:
     lines: list[str | _Lacks] = []
     if _to_deepspeed(changed, run):
         lines.append(_Lacks("DeepSpeed's way to share: it has FSDP2's"))
-    elif changed & (_ZERO - _OF_DEEPSPEED):
+    elif changed & (_ZERO - _OF_DEEPSPEED - {"offload_param"}):
         if layout.zero >= 2:
             reshards = layout.zero == 3 and run.sharding.reshard_after_forward
             after = "always" if reshards else "never"
@@ -394,6 +405,8 @@ def _megatron(changed: set[str], run: Run) -> _Lines:
         yield _Lacks("DeepSpeed's buffers: it has its own, --ddp-bucket-size")
     if "offload_optimizer" in changed:
         yield "--optimizer-cpu-offload"
+    elif "offload_param" in changed:
+        yield _Lacks("weights on the CPU; --optimizer-cpu-offload has its optimizer there")
     if "attention" in changed:
         yield "--attention-backend " + (
             "flash" if run.switches.attention is Attention.FLASH else "unfused"

@@ -18,6 +18,7 @@ QUANTITIES: Mapping[str, str] = {
     "r": "gradients, to be reduced",
     "q": "a GPU's share of the reduced gradients",
     "z": "the same in the dtype of the weights",
+    "k": "a GPU's shard as it is kept",
 }
 
 
@@ -121,7 +122,7 @@ def _division(weight: Weight, tensor: int) -> Weight:
     shape = list(weight.shape)
     for names, place in ((_BY_FIRST, 0), (_BY_SECOND, 1)):
         if weight.name in names:
-            shape[place] //= tensor
+            shape[place] = -(-shape[place] // tensor)
     return Weight(name=weight.name, shape=tuple(shape), vocabulary=weight.vocabulary)
 
 

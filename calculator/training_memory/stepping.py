@@ -52,11 +52,15 @@ def step(
     copies = None
     if precision == "master":
         copies = room.take("gradients in fp32", bytes_of(layout, 4), COPIES)
+    groups = _groups(layout, share, implementation, apart=apart)
+    # A head's gradient, too, has a GPU's own rows; what is added to it is brought to those.
+    own_rows = model.tied or not tuning.trains_all
     if clip and share.flat and share.shards > 1:
         _clip_flat(room, layout, item_bytes)
     elif clip:
-        _clip(room, layout, item_bytes, shared=share.shards > 1)
-    if share.tensor > 1 and share.shards == 1:
+        meshes = _groups(layout, share, implementation, apart=False)
+        _clip(room, meshes, item_bytes, share, own_rows=own_rows)
+    if share.tensor > 1 and share.shards == 1 and not own_rows:
         # Its gradient has the rows of all GPUs, of which the optimizer is handed this one's.
         table = layout.first[0]
         room.mark("step", "all")
@@ -66,7 +70,7 @@ def step(
         del own
     if chosen.id == "adamw-foreach":
         room.mark("step", "all")
-        for part in _groups(layout, share, implementation, apart=apart):
+        for part in groups:
             roots = room.take(
                 "roots of the second moments", bytes_of(part, item_bytes), updates.ROOT
             )
@@ -136,32 +140,67 @@ def _loop(room: Room, layout: Layout, optimizer: Optimizer) -> Iterator[Weight]:
         yield from filter(wanted, weights)
 
 
-def _clip(room: Room, layout: Layout, item_bytes: int, *, shared: bool) -> None:
+def _clip(
+    room: Room, groups: tuple[Layout, ...], item_bytes: int, share: Share, *, own_rows: bool
+) -> None:
     """``clip_grad_norm_``, torch/nn/utils/clip_grad.py: a norm for each tensor, then one of all.
 
-    Of weights that GPUs share each norm is a part, whose square is summed over the GPUs
-    (torch/distributed/tensor/_ops/_math_ops.py, _NormPartial).
+    Where tensors are on several meshes each has a norm of its own (transformers' trainer.py,
+    _mixed_mesh_grad_norm). The embedding's gradient has every GPU's rows unless ``own_rows``.
     """
     room.mark("clip", "all")
-    norms = room.take("norms of all gradients", layout.tensors * rounded(item_bytes), NORMS)
-    stacked = room.take("norms, side by side", layout.tensors * item_bytes, NORMS)
-    parts: list[Storage] = []
-    if shared:
-        parts = [
-            room.take(name, layout.tensors * item_bytes, OF_ALL)
-            for name in ("their squares", "squares of all GPUs", "norms of all GPUs")
-        ]
-        del parts[:2]
+    # A GPU's norms saw some of the tokens alone.
+    partial = _norms(groups[0], item_bytes) if share.sequence and share.shards == 1 else 0
+    norms = []
+    for group in groups:
+        several = share.tensor > 1 and group.count(is_divided) > 0
+        alike = 0
+        if several:
+            alike = group.count(lambda weight: not is_divided(weight))
+            alike += share.shards == 1 and not own_rows
+        over = (share.shards > 1) + several
+        numbers = {"partial": partial, "alike": alike, "over": over}
+        norms += [_norm_of(room, group.tensors, item_bytes, **numbers)]
+    if len(norms) > 1:
+        stacked = room.take("the norms, side by side", len(norms) * item_bytes, NORMS)
+        norms.append(room.take("norm of everything", item_bytes, NORMS))
+        del stacked
+    for _ in groups:
+        more = room.take("norm of everything, and a little", item_bytes, NORMS)
+        inverse = room.take("inverse of the norm", item_bytes, NORMS)
+        factor = room.take("factor", item_bytes, NORMS)
+        del more, inverse
+        least = room.take("factor, or one", item_bytes, NORMS)
+        del factor, least
+    norms.clear()
+
+
+def _norm_of(
+    room: Room, tensors: int, item_bytes: int, *, partial: int, alike: int, over: int
+) -> Storage:
+    """``get_total_norm`` of so many gradients, whose squares are summed ``over`` kinds of groups.
+
+    ``partial`` bytes of them are of some tokens, and are summed over GPUs for it.
+    Of weights that GPUs share each norm is a part (torch/distributed/tensor/_ops/_math_ops.py,
+    _NormPartial); of those that are ``alike`` on tensor-parallel GPUs each gets an equal part.
+    """
+    gradients = room.take("norms' gradients, summed", partial, SUMMED)
+    norms = room.take("norms of all gradients", tensors * rounded(item_bytes), NORMS)
+    del gradients
+    parts = room.take("equal parts of norms", alike * rounded(item_bytes), OF_ALL)
+    stacked = room.take("norms, side by side", tensors * item_bytes, NORMS)
+    del parts
+    whole = None
+    for _ in range(over):
+        squares = room.take("their squares", tensors * item_bytes, OF_ALL)
+        summed = room.take("squares of all GPUs", tensors * item_bytes, OF_ALL)
+        roots = room.take("norms of all GPUs", tensors * item_bytes, OF_ALL)
+        del squares, summed
+        whole = roots
+        del roots
     norm = room.take("norm of everything", item_bytes, NORMS)
-    parts.clear()
-    del norms, stacked
-    more = room.take("norm of everything, and a little", item_bytes, NORMS)
-    inverse = room.take("inverse of the norm", item_bytes, NORMS)
-    factor = room.take("factor", item_bytes, NORMS)
-    del more, inverse
-    least = room.take("factor, or one", item_bytes, NORMS)
-    del factor
-    del norm, least
+    del whole, norms, stacked
+    return norm
 
 
 def _clip_flat(room: Room, layout: Layout, item_bytes: int) -> None:

@@ -252,8 +252,10 @@ def values_of(
         "h": model.hidden,
         "g": model.kv_heads // tensor,
         "e": model.head_dim,
-        "f": (model.expert_ffn if model.experts else model.ffn) // tensor,
-        "V": model.vocabulary // tensor,
+        # Where it does not divide, the first GPUs have one more (DTensor, Shard).
+        "f": -(-(model.expert_ffn if model.experts else model.ffn) // tensor),
+        "V": -(-model.vocabulary // tensor),
+        "U": model.vocabulary,
         "P": model.positions,
         "w": _up(sequence, 32),
         "u": _up(sequence, 128),

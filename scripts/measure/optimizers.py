@@ -17,12 +17,9 @@ def make(kind: str, named: Iterable[tuple[str, Any]]) -> list[Any]:
     """The optimizers of a model's parameters; Muon leaves what is no matrix to a second one."""
     named = list(named)
     parameters: Any = [parameter for _, parameter in named]
-    if len({hasattr(one, "device_mesh") for one in parameters}) > 1:
-        # As transformers' Trainer has it: weights that GPUs share are a group, others another.
-        parameters = [
-            {"params": [one for one in parameters if hasattr(one, "device_mesh") is shared]}
-            for shared in (True, False)
-        ]
+    if len(groups := _by_mesh(parameters, mesh_of=lambda one: one)) > 1:
+        # As transformers' Trainer has it: weights that the same GPUs share are a group.
+        parameters = [{"params": group} for group in groups]
     match kind:
         case "adamw-forloop":
             return [torch.optim.AdamW(parameters, lr=RATE, foreach=False, fused=False)]
@@ -124,7 +121,11 @@ class Updater:
 
     def clip(self) -> None:
         """Scale the gradients to a norm of at most 1."""
-        torch.nn.utils.clip_grad_norm_(self.owned, 1.0, foreach=True)
+        groups = _by_mesh(self.owned, mesh_of=lambda one: one.grad)
+        if len(groups) == 1:
+            torch.nn.utils.clip_grad_norm_(self.owned, 1.0, foreach=True)
+        else:
+            _clip_by_mesh(groups)
 
     def step(self) -> None:
         """Update the weights."""
@@ -152,6 +153,25 @@ class Updater:
     def _step(self) -> None:
         for optimizer in self.optimizers:
             optimizer.step()
+
+
+def _by_mesh(parameters: Iterable[Any], *, mesh_of: Callable[[Any], Any]) -> list[list[Any]]:
+    """Parameters by the mesh of GPUs that share them, or their gradients."""
+    groups: dict[Any, list[Any]] = {}
+    for parameter in parameters:
+        groups.setdefault(getattr(mesh_of(parameter), "device_mesh", None), []).append(parameter)
+    return list(groups.values())
+
+
+def _clip_by_mesh(groups: list[list[Any]]) -> None:
+    """A norm for each mesh, then one of all: _mixed_mesh_grad_norm of transformers' trainer.py."""
+    norms = []
+    for parameters in groups:
+        norm = torch.nn.utils.get_total_norm([one.grad for one in parameters], foreach=True)
+        norms.append(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+    total = torch.linalg.vector_norm(torch.stack(norms))
+    for parameters in groups:
+        torch.nn.utils.clip_grads_with_norm_(parameters, 1.0, total, foreach=True)
 
 
 @dataclass(slots=True)

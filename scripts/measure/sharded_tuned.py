@@ -37,6 +37,12 @@ def cases() -> tuple[ShardedCase, ...]:
                 *_synced(),
                 *_first(),
                 *_away(),
+                *_adapters_away(),
+                *_more_families(),
+                *_tied(),
+                *_uneven(),
+                *_clipped(),
+                *_split_and_roomy(),
             )
         )
     )
@@ -203,3 +209,112 @@ def _away() -> Iterator[ShardedCase]:
     plain = _case("llama-3-8b", implementation="torchtitan", micro_batches=2, clip=True)
     yield base.with_(step=plain)
     yield base.with_(step=plain.with_(micro_batches=1, recompute="selective"), wrap="layers")
+
+
+def _adapters_away() -> Iterator[ShardedCase]:
+    """The same beside frozen weights, which are in the CPU's memory too, but for 4 bits' scales."""
+    for adapter, recompute in product(("lora", "qlora"), ("none", "full")):
+        step = _case("llama-3.2-1b", adapter=adapter, recompute=recompute)
+        base = ShardedCase(step=step, data=8, sharding="fsdp2", wrap="ends", offload_params=True)
+        yield base
+        yield base.with_(step=step.with_(micro_batches=3, clip=True), synced=False)
+    for adapter in ("lora", "qlora"):
+        step = _case("llama-3.2-1b", adapter=adapter, recompute="full")
+        base = ShardedCase(step=step, data=8, sharding="fsdp2", wrap="ends", offload_params=True)
+        yield base.with_(step=step.with_(precision="bf16", adapter_dtype="bf16"), wrap="layers")
+        yield base.with_(step=step.with_(precision="bf16", adapter_dtype="fp32"))
+        yield base.with_(step=step.with_(frozen_dtype="fp32"))
+        yield base.with_(replicas=4, reduce_dtype="bf16", prefetch="explicit")
+    yield base.with_(quant_storage="uint8")
+
+
+def _more_families() -> Iterator[ShardedCase]:
+    """Families whose layers are another code's under FSDP2, all weights trained."""
+    for model, more in (
+        ("gemma-2-2b", {"attention": "eager"}),
+        ("phi-3-mini", {}),
+        ("qwen2.5-7b", {}),
+        ("mixtral-8x7b", {"shape": (("layers", 2), ("vocabulary", 4096))}),
+    ):
+        for recompute in ("none", "full"):
+            step = _case(model, recompute=recompute, **more)
+            yield ShardedCase(step=step, data=8, sharding="fsdp2", wrap="ends")
+
+
+def _with_fsdp2(step: Case, tensor: int, **more: Any) -> Iterator[ShardedCase]:
+    """Tensor parallelism alone, and beside FSDP2."""
+    base = ShardedCase(step=step, tensor=tensor, **more)
+    yield base
+    yield base.with_(data=4, sharding="fsdp2", wrap="ends")
+
+
+#: Families whose head is their embedding, and of which transformers has a plan like Llama's.
+TIED: tuple[tuple[str, int, dict[str, Any]], ...] = (
+    ("qwen2.5-0.5b", 2, {}),
+    ("llama-3.2-1b", 4, {}),
+    ("qwen3-0.6b", 8, {}),
+    ("gemma-2-2b", 2, {"attention": "eager"}),
+    ("gemma-3-4b", 4, {"sequence": 256}),
+)
+
+
+def _tied() -> Iterator[ShardedCase]:
+    """One weight of head and embedding, its rows shared."""
+    for model, tensor, more in TIED:
+        step = _case(model, **more)
+        yield from _with_fsdp2(step, tensor)
+        yield ShardedCase(step=step, tensor=tensor, data=4, sharding="fsdp2", wrap="layers")
+        again = step.with_(recompute="full", micro_batches=3, clip=True)
+        for base in _with_fsdp2(again, tensor):
+            yield base.with_(synced=base.data == 1)
+    # Few tokens, and all of a vocabulary: two gradients of one weight come together at the peak.
+    large = _case("qwen2.5-0.5b", shape=(("layers", 2),), micro_batch=1, sequence=64)
+    yield from _with_fsdp2(large, 2)
+    yield ShardedCase(step=large.with_(precision="bf16", in_backward=True), tensor=2)
+
+
+def _uneven() -> Iterator[ShardedCase]:
+    """Vocabularies and feed-forward layers that do not divide: the first GPUs have more."""
+    for shape in ({"vocabulary": 4098}, {"vocabulary": 4096, "ffn": 14338}):
+        step = _case("llama-3-8b", shape=(("layers", 2), *shape.items()))
+        yield from _with_fsdp2(step, 4)
+        yield ShardedCase(step=step.with_(recompute="full"), tensor=4)
+    large = _case("llama-3-8b", shape=(("layers", 2), ("vocabulary", 128255)), sequence=128)
+    yield ShardedCase(step=large.with_(precision="bf16", clip=True), tensor=4)
+
+
+def _clipped() -> Iterator[ShardedCase]:
+    """Clipping: a norm for each mesh, sums of norms that are parts."""
+    for implementation, sequence in product(("huggingface", "torchtitan"), (False, True)):
+        if sequence and implementation == "huggingface":
+            continue
+        for optimizer in ("adamw-fused", "adamw-foreach"):
+            step = _case(
+                "llama-3-8b",
+                shape=(("layers", 2), ("vocabulary", 4096)),
+                implementation=implementation,
+                clip=True,
+                optimizer=optimizer,
+            )
+            yield from _with_fsdp2(step, 2, sequence_parallel=sequence)
+        waits = step.with_(micro_batches=3)
+        base = ShardedCase(step=waits, tensor=2, data=4, sharding="fsdp2", wrap="ends")
+        yield base.with_(sequence_parallel=sequence, synced=implementation == "torchtitan")
+    yield base.with_(step=waits.with_(precision="bf16"), wrap="layers")
+
+
+def _split_and_roomy() -> Iterator[ShardedCase]:
+    """What makes room, beside tensor parallelism."""
+    for model in ("llama-3-8b", "qwen3-0.6b"):
+        step = _case(model, recompute="full", offload="checkpoints")
+        yield from _with_fsdp2(step, 4)
+    for implementation in ("huggingface", "torchtitan"):
+        step = _case("llama-3-8b", implementation=implementation)
+        sequence = implementation == "torchtitan"
+        yield from _with_fsdp2(step.with_(offload="saved"), 4, sequence_parallel=sequence)
+        yield from _with_fsdp2(step.with_(in_backward=True), 4, sequence_parallel=sequence)
+        away = ShardedCase(step=step, tensor=4, data=4, sharding="fsdp2", wrap="ends")
+        away = away.with_(offload_params=True, sequence_parallel=sequence)
+        yield away
+        again = step.with_(recompute="full", micro_batches=3, clip=True)
+        yield away.with_(step=again, wrap="layers", synced=sequence)

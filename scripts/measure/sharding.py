@@ -186,7 +186,14 @@ def _split_by_plan(built: Any, mesh: Any) -> None:
             plan[name] = style
             own = dict(module.named_parameters(recurse=False))
             plan |= {f"{name}.{parameter}": style for parameter in own}
+    embedding, head = built.get_input_embeddings(), built.get_output_embeddings()
+    tied = embedding.weight is head.weight
+    if tied:
+        # from_pretrained makes both, splits both, and ties them once weights are read.
+        head.weight = nn.Parameter(torch.empty_like(head.weight))
     styles.apply_tensor_parallelism(built, mesh, plan)
+    if tied:
+        head.weight = embedding.weight
 
 
 class _OnEach(parallel.ParallelStyle):  # type: ignore[misc, unused-ignore]

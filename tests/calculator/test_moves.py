@@ -81,6 +81,17 @@ def test_deepspeeds_buffers_are_single_changes() -> None:
     assert (str(other.run.sharding.sharding), other.same_training) == ("fsdp2", True)
 
 
+def test_fsdp2s_shards_on_the_cpu_are_a_single_change() -> None:
+    run = Run.from_json({"implementation": "torchtitan", "recipe": "autocast-adam", "data": 8})
+    found = {change.title: change for change in changes(estimate(run))}
+    away = found["Shards of the weights, and the optimizer, on the CPU"]
+    assert away.fields == {"offload_param": "cpu"}
+    assert away.same_training
+    assert away.price == "the CPU's own step is not timed"
+    # Weights and two moments of 32 bits, of which each GPU has an eighth.
+    assert away.saved_bytes > 12 * run.model.parameters.total // 8
+
+
 def test_the_words_of_a_change_of_numbers_say_which_way() -> None:
     """From FSDP2's 32-bit shards to DeepSpeed's 16-bit weights with a copy, and back."""
     shards = {"model": "llama-3-8b", "implementation": "huggingface", "data": 8, "zero": 3}

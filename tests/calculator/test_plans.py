@@ -16,6 +16,8 @@ from training_memory.moves import Allow
 from training_memory.need import Fits, at_a_glance
 from training_memory.plans import Plan, cheapest, every, fewest_gpus, search
 from training_memory.run import Run
+from training_memory.sharding import Host
+from training_memory.spelling import spellings
 from training_memory.splits import divisors, splits
 
 
@@ -54,6 +56,8 @@ def questions(draw: st.DrawFn) -> tuple[Run, int, int, tuple[Allow, ...]]:
         if gpus == 1:
             batches = [1]
             allow += [(Allow.OPTIMIZER,), tuple(Allow)]
+        else:
+            allow += [(Allow.CPU,)]
     run = ask(model=model, **request)
     return run, gpus, draw(st.sampled_from(batches)) * gpus, draw(st.sampled_from(allow))
 
@@ -91,7 +95,9 @@ def test_a_plan_is_possible_fits_and_is_the_cheapest(
 
 def _trains_as(run: Run, plan: Run) -> bool:
     """Whether a plan uses nothing of what must be allowed."""
-    return plan.tuning == run.tuning and plan.switches.optimizer is run.switches.optimizer
+    same = plan.tuning == run.tuning and plan.switches.optimizer is run.switches.optimizer
+    there = Host.CPU in (plan.sharding.offload_param, plan.sharding.offload_optimizer)
+    return same and not there
 
 
 def test_of_equally_quick_plans_the_one_that_changes_least() -> None:
@@ -224,3 +230,18 @@ def test_divisors() -> None:
     assert divisors(12) == [1, 2, 3, 4, 6, 12]
     assert divisors(49) == [1, 7, 49]
     assert divisors(1) == [1]
+
+
+def test_the_optimizer_is_on_the_cpu_in_plans_only_if_allowed_and_needed() -> None:
+    asked = {"implementation": "torchtitan", "recipe": "autocast-adam", "sequence": 2048}
+    large = ask(model="llama-3.1-70b", gpu="h100-80gb", data=8, **asked)
+    assert cheapest(large, gpus=8, batch=8) is None
+    plan = cheapest(large, gpus=8, batch=8, allow=(Allow.CPU,))
+    assert plan is not None
+    assert plan.fields["offload_param"] == "cpu"
+    assert trains_the_same(large, plan.run)
+    lines = {one.library: one.lines for one in spellings(plan.fields, plan.run)}
+    assert "enable_cpu_offload = true" in lines["torchtitan"]
+    assert "fsdp_offload_params: true" in lines["Hugging Face"]
+    small = ask(model="llama-3.2-1b", gpu="h100-80gb", **asked)
+    assert cheapest(small, gpus=8, batch=8, allow=tuple(Allow)) == cheapest(small, gpus=8, batch=8)

@@ -165,11 +165,6 @@ def test_a_whole_model_stays_gathered_where_it_is_not_resharded():
             "set data to 2 or more",
         ),
         (
-            {"zero": 3, "adapter": "lora", "offload_param": "cpu"},
-            "offload_param",
-            "with adapters what is on the CPU",
-        ),
-        (
             {
                 "zero": 3,
                 "recipe": "fp32-adam",
@@ -233,6 +228,11 @@ def test_what_a_way_of_sharding_has_not_is_refused_with_the_reason(request_json,
         ({"implementation": "huggingface", "adapter": "lora"}, "adapter", "shares of a weight"),
         ({"optimizer": "adamw-8bit"}, "optimizer", "a DTensor"),
         ({"model": "llama-3-8b", "tensor": 16}, "tensor", "has 8"),
+        (
+            {"implementation": "huggingface", "model": "llama-3-8b", "tensor": 16},
+            "tensor",
+            "PyTorch stops where a GPU gets a part of one",
+        ),
         ({"shape": {"tied": True}}, "tensor", "set tied to false"),
         ({"data": 8, "sharding": "ddp"}, "sharding", "only fsdp2"),
         ({"loss": "chunked"}, "loss", "a part of the vocabulary"),

@@ -15,7 +15,7 @@ from ..formula import Formula
 from ..slices import Work, finished
 from .memory import WORKING
 from .tape import Tape
-from .tensors import Argument, Edge, Grads, Node, Parameter, Tensor
+from .tensors import Argument, Edge, Grads, Node, OfAllGpus, Parameter, Tensor
 
 
 class BackwardPass:
@@ -60,9 +60,14 @@ class BackwardPass:
         finally:
             self.tape.gradients_on = before
 
-    def sum_with(self, old: Tensor) -> Tensor:
+    def sum_with(self, old: Tensor, gradient: Tensor) -> Tensor:
         """Where two gradients come together: into new memory, both are read until it is made."""
-        return self.tape.new("sum of gradients", old.numel, old.dtype, old.order)
+        own = None
+        if isinstance(gradient, OfAllGpus):
+            own = self.tape.new("gradient's own rows", old.numel, old.dtype)
+        made = self.tape.new("sum of gradients", old.numel, old.dtype, old.order)
+        del own
+        return made
 
     def _next(self) -> None:
         tape = self.tape
@@ -128,7 +133,7 @@ class BackwardPass:
                 grads[place] = gradient
             else:
                 with self.tape.as_category(WORKING):
-                    grads[place] = self.sum_with(old)
+                    grads[place] = self.sum_with(old, gradient)
                 del old
             del grads
         del gradient
@@ -156,6 +161,9 @@ class BackwardPass:
             return
         if gradient is not None:
             self.tape.note("gradient", parameter.name)
+        if isinstance(gradient, OfAllGpus) and not self.keeps:
+            # The optimizer, which updates the weight now, is handed this GPU's rows.
+            self.tape.new(f"gradient of {parameter.name}, own rows", gradient.numel, gradient.dtype)
         if gradient is not None and parameter.grad is None and self.keeps:
             if self.tape.units.keeps_gradients:
                 self.tape.count_as(gradient.storage, Category.GRADIENTS)

@@ -15,7 +15,7 @@ from ..formula import symbol
 from ..splitting import Splitting, symbol_of
 from .memory import NOWHERE, WORKING, Storage
 from .tape import Tape
-from .tensors import Grads, Parameter, Tensor
+from .tensors import Grads, OfAllGpus, Parameter, Tensor
 from .units import Units
 
 #: A unit's weights, as far as the layers' code has named them.
@@ -240,12 +240,12 @@ class FullySharded(Units):
         if not self.reduces:
             self._wait(one)
             return
-        gradients = list(one.sums.values())
-        one.sums.clear()
+        gradients = []
         for weight in one.weights():
-            if weight.grad is not None:
-                gradients.append(self._as_weight(weight, weight.grad))
-                weight.grad = None
+            gradient = one.sums.pop(weight.name, weight.grad)
+            if gradient is not None:
+                gradients.append(self._as_weight(weight, gradient))
+                weight.grad = gradient = None
         one.gathered = None
         self.reducing = None
         if not gradients:
@@ -277,7 +277,14 @@ class FullySharded(Units):
                 continue
             if self.splitting.widens:
                 name = f"gradient of {weight.name}, whole"
-                one.sums[weight.name] = self.tape.new(name, weight.numel, "fp32")
+                # With the rows of all tensor-parallel GPUs, if it has them.
+                numel = self.tape.facts[weight.grad.storage.number].numel
+                every = isinstance(weight.grad, OfAllGpus)
+                made = self.tape.new(name, numel if every else weight.numel, "fp32")
+                if every:
+                    made = OfAllGpus(made.storage, weight.numel, made.dtype)
+                one.sums[weight.name] = made
+                del made
                 weight.grad = None
             kept = one.sums.get(weight.name, weight.grad)
             assert kept is not None
@@ -288,12 +295,13 @@ class FullySharded(Units):
 
         Of the embedding's it takes its own rows; a norm of some of the tokens is summed over GPUs.
         """
-        own = self.splitting.tensor and weight.name == "embedding"
+        own = isinstance(gradient, OfAllGpus)
         partial = self.splitting.sequence and "norm" in weight.name
         if not own and not partial:
             return gradient
         with self.tape.as_category(WORKING):
-            return self.tape.new(f"gradient of {weight.name}, its own", weight.numel, weight.dtype)
+            name = f"gradient of {weight.name}, its own"
+            return self.tape.new(name, weight.numel, gradient.dtype)
 
     def finish(self) -> None:
         """_root_post_backward_final_callback: what no operation of the graph was last for."""

@@ -136,6 +136,12 @@ class Tensor:
         return Tensor(self.storage, self.numel, self.dtype, None, self.order)
 
 
+class OfAllGpus(Tensor):
+    """A gradient with the rows of all GPUs, of which this one's are seen."""
+
+    __slots__ = ()
+
+
 #: A gradient goes to one output of a node, or to a parameter.
 Edge = tuple["Node", int] | Parameter
 Grads = list[Tensor | None]

@@ -14,13 +14,15 @@ from ..autograd import operations as op
 from ..autograd.tape import Tape
 from ..autograd.tensors import Tensor
 from ..autograd.weights import Weights
-from ..formula import Formula, symbol
+from ..formula import Formula, product, symbol
 from ..structure import Structure
 from .sizes import ROWS, TOKENS
 
 SHARE = symbol("t")
 #: The residual stream's tokens and rows of one GPU.
 OWN_TOKENS, OWN_ROWS = TOKENS / SHARE, ROWS / SHARE
+#: The vocabulary of all GPUs, by tokens and by features.
+WHOLE_LOGITS, WHOLE_TABLE = product(("b", "s", "U")), product(("U", "h"))
 
 
 def rows(structure: Structure) -> Formula:
@@ -56,12 +58,12 @@ def whole_logits(tape: Tape, logits: Tensor, structure: Structure) -> Tensor:
     """Transformers' head gathers each GPU's part of the vocabulary (colwise_gather_output)."""
     if not structure.split.tensor or structure.implementation != "huggingface":
         return logits
-    return op.gathered_columns(tape, logits, logits.numel * SHARE, "logits")
+    return op.gathered_columns(tape, logits, WHOLE_LOGITS, "logits")
 
 
 def embedded(tape: Tape, ids: Tensor, w: Weights, structure: Structure) -> Tensor:
     """The tokens' rows of an embedding whose vocabulary is split."""
     weight = w("embedding", "V", "h")
     name = "embedded tokens"
-    x = op.part_of_embedding(tape, ids, weight, weight.numel * SHARE, TOKENS, name)
+    x = op.part_of_embedding(tape, ids, weight, WHOLE_TABLE, TOKENS, name)
     return by_rows(tape, x, structure, name)

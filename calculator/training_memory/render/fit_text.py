@@ -123,7 +123,10 @@ def _plan(fit: Fit, terminal: Terminal, *, binary: bool) -> list[str]:
     if found.plan is None:
         said = f"No plan fits {where}; {tried(found)}."
         if not found.allow and fit.before.run.implementation in OFFLOADS:
-            said += " Plans that train otherwise: --allow optimizer or --allow adapters."
+            said += (
+                " Plans that train otherwise: --allow optimizer or --allow adapters; with the "
+                "optimizer on the CPU: --allow cpu."
+            )
         return terminal.prose(said)
     plan = found.plan
     lines = terminal.prose(

@@ -39,6 +39,7 @@ def planner(*, prefix: str = "tm", usable: bool = False) -> str:
 _ALLOWING = {
     Allow.OPTIMIZER: "8-bit AdamW",
     Allow.ADAPTERS: "LoRA or QLoRA",
+    Allow.CPU: "the optimizer on the CPU",
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ...formula import Formula
 from ..tape import Tape
-from ..tensors import Grads, Parameter, Tensor
+from ..tensors import Grads, OfAllGpus, Parameter, Tensor
 from .common import IDS, like, only, passed
 
 
@@ -95,12 +95,13 @@ def part_of_embedding(
 ) -> Tensor:
     """``F.embedding`` of this GPU's rows, zero where a token is another's: a part of a sum.
 
-    torch/distributed/tensor/_ops/_embedding_ops.py: back, the gradient has the rows of all GPUs.
+    torch/distributed/tensor/_ops/_embedding_ops.py: back, the gradient has the rows of all GPUs
+    until it is added to another, a head's.
     """
 
     def backward(tape: Tape, grads: Grads) -> tuple[Tensor]:
         every = tape.new(f"gradient of {weight.name}, all rows", whole, weight.dtype)
-        return (every.part(weight.numel),)
+        return (OfAllGpus(every.storage, weight.numel, weight.dtype),)
 
     node = tape.node("embedding", [weight], backward, [(ids, IDS)])
     others = others_rows(tape, ids.numel)

@@ -45,6 +45,7 @@ def run_of(row: Row) -> Run:
             "recompute": row["recompute"],
             "loss": row["loss"],
             "dropout": row["dropout"] == "yes",
+            "mtp_layers": int(row["mtp_layers"]),
             "routing": row["routing"],
             # A dense model has no experts that GPUs could share.
             "expert_tensor": row["expert_tensor"] if row["expert"] != "1" else None,
@@ -119,6 +120,7 @@ _WORDS = (
         "recompute",
         "loss",
         "dropout",
+        "mtp_layers",
         *_COUNTS[3:7],
         "expert",
         "expert_tensor",

@@ -123,6 +123,11 @@ def _stage_parameters(run: Run, stage: int, first_layer: int, layers: int) -> tu
         parameters += after
         if run.model.tied and not is_first:
             parameters += head  # The tied embedding cannot be in two places: each end has a copy.
+    if is_last and run.switches.mtp_layers:
+        from .megatron.buffers import further_parameters
+
+        further, of_experts = further_parameters(run)
+        parameters, experts = parameters + further, experts + of_experts
     return parameters, head if is_last else 0, experts
 
 

@@ -379,6 +379,8 @@ def _megatron(changed: set[str], run: Run) -> _Lines:
         yield from _megatron_recompute(run.recompute)
     if "compile" in changed:
         yield _Lacks("torch.compile for layers: its kernels are fused by hand")
+    if "mtp_layers" in changed:
+        yield f"--mtp-num-layers {run.switches.mtp_layers}"
     if changed & _BATCH:
         yield f"--micro-batch-size {run.micro_batch}"
         yield f"--global-batch-size {global_batch(run)}"

@@ -8,7 +8,7 @@ from enum import StrEnum
 from .errors import InputError
 from .implementations import BY_STAGES, Implementation
 from .model import Model, Norm
-from .reading import Reading, a_choice, a_flag
+from .reading import Reading, a_choice, a_count, a_flag
 from .records import dataclass
 
 
@@ -81,7 +81,8 @@ class Switches:
     their norm before the optimizer steps; ``optimizer_in_backward``: each weight is updated as its
     gradient arrives, which then goes. ``mlp``: the activation with its gate; ``norm_kernel``:
     RMSNorm; ``dropout``: whether the model's dropouts drop anything. Of these three, None is as the
-    library has it, which differs by model.
+    library has it, which differs by model. ``mtp_layers``: after the last layer so
+    many more, each of which predicts a token further on (multi-token prediction).
     """
 
     attention: Attention = Attention.FLASH
@@ -96,6 +97,7 @@ class Switches:
     norm_kernel: Fusion | None = None
     dropout: bool | None = None
     compile: Compile = Compile.NONE
+    mtp_layers: int = 0
 
 
 #: As a request has them that says nothing; None is the implementation's own way.
@@ -112,10 +114,14 @@ USUAL: Mapping[str, object] = {
     "norm_kernel": None,
     "dropout": None,
     "compile": None,
+    "mtp_layers": 0,
 }
 
 #: Where an implementation's own way is another than that of :class:`Switches`.
 OWN: Mapping[Implementation, Switches] = {}
+
+
+_MOST_FURTHER = 64
 
 
 def read(reading: Reading, implementation: Implementation) -> Switches:
@@ -136,6 +142,7 @@ def read(reading: Reading, implementation: Implementation) -> Switches:
         norm_kernel=reading.switch("norm_kernel", a_choice(Fusion), None),
         dropout=reading.switch("dropout", a_flag, None),
         compile=reading.switch("compile", a_choice(Compile), own.compile),
+        mtp_layers=reading.field("mtp_layers", a_count(most=_MOST_FURTHER, least=0), 0),
     )
 
 
@@ -143,7 +150,7 @@ def of_the_textbook(reading: Reading) -> Iterator[InputError]:
     """Every switch that is set although the textbook has none."""
     for name, usual in USUAL.items():
         value = reading.value(name)
-        if value is not None and not (usual is False and value in _OFF):
+        if value is not None and value != usual and not (usual is False and value in _OFF):
             allowed = "the textbook has one way only; choose another implementation first"
             yield InputError(name, value, allowed)
 
@@ -171,6 +178,9 @@ def refused(
         yield InputError("hold_logits", True, allowed)
     if switches.compile is not Compile.NONE:
         yield from _compiled(switches, implementation)
+    if switches.mtp_layers and implementation not in BY_STAGES:
+        allowed = f"0 with {implementation}: multi-token prediction is followed in Megatron alone"
+        yield InputError("mtp_layers", switches.mtp_layers, allowed)
     if implementation in BY_STAGES:
         yield from _of_megatron(switches)
         return

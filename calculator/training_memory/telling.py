@@ -49,7 +49,7 @@ def phase(section: Section) -> Phase:
         return Phase.BACKWARD
     if section.phase in ("clip", "step"):
         return Phase.OPTIMIZER
-    return Phase.LOSS if section.part[0] in ("loss", "chunk") else Phase.FORWARD
+    return Phase.LOSS if section.part[0] in ("loss", "chunk", "further loss") else Phase.FORWARD
 
 
 _MOMENTS = {
@@ -78,4 +78,10 @@ _MOMENTS = {
     ("step", "layer"): "the optimizer's step, at layer {layer}",
     ("step", "last"): "the optimizer's step, after the layers",
     ("clip", "all"): "clipping",
+    ("forward", "further layer"): "a layer that predicts further on",
+    ("backward", "further layer"): "the backward pass of a layer that predicts further on",
+    ("forward", "further head"): "the head for tokens further on",
+    ("backward", "further head"): "the backward pass of the head for tokens further on",
+    ("forward", "further loss"): "the loss of tokens further on",
+    ("backward", "further loss"): "the backward pass of the loss of tokens further on",
 }

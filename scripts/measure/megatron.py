@@ -67,6 +67,7 @@ fusions: Any = import_module("megatron.core.fusions.fused_bias_swiglu")
 gelu_fusion: Any = import_module("megatron.core.fusions.fused_bias_gelu")
 dropping: Any = import_module("megatron.core.fusions.fused_bias_dropout")
 attention: Any = import_module("megatron.core.transformer.attention")
+predicting: Any = import_module("megatron.core.transformer.multi_token_prediction")
 schedules: Any = import_module("megatron.core.pipeline_parallel.schedules")
 layers: Any = import_module("megatron.core.tensor_parallel.layers")
 random: Any = import_module("megatron.core.tensor_parallel.random")
@@ -190,6 +191,8 @@ def _group_of(case: MegatronCase) -> Iterator[None]:
         parallel_state.destroy_global_memory_buffer()
         moe.get_moe_layer_wise_logging_tracker().clear()
         moe.MoEAuxLossAutoScaler.main_loss_backward_scale = None
+        predicting.MTPLossLoggingHelper.tracker = {}
+        predicting.MTPLossAutoScaler.main_loss_backward_scale = None
         torch.distributed.destroy_process_group()
         engine.forget()
 
@@ -237,6 +240,7 @@ def _config(case: MegatronCase) -> Any:
         deallocate_pipeline_outputs=True,
         batch_p2p_comm=True,
         qk_layernorm=str(model.qk_norm) == "head" or model.latent,
+        mtp_num_layers=case.mtp_layers or None,
         **options,
         **(_of_experts(case) if model.experts else {}),
         **(_of_latents(case) if model.latent else {}),
@@ -300,6 +304,27 @@ def _spec(case: MegatronCase, *, mixed: bool) -> Any:
             pre_mlp_layernorm=engine.Norm if mixed else identity,
             mlp=_mixture(module, mlp) if mixed else plain,
             mlp_bda=add,
+        ),
+    )
+
+
+def _predicting(case: MegatronCase) -> Any:
+    """Layers that predict tokens further on, each like the model's last."""
+    module = import_module("megatron.core.transformer.spec_utils").ModuleSpec
+    layer = module(
+        module=predicting.MultiTokenPredictionLayer,
+        submodules=predicting.MultiTokenPredictionLayerSubmodules(
+            enorm=engine.Norm,
+            hnorm=engine.Norm,
+            eh_proj=experts.ColumnParallelLinear,
+            transformer_layer=_spec(case, mixed=case.built.experts > 0),
+            layer_norm=engine.Norm,
+        ),
+    )
+    return module(
+        module=predicting.MultiTokenPredictionBlock,
+        submodules=predicting.MultiTokenPredictionBlockSubmodules(
+            layer_specs=[layer] * case.mtp_layers
         ),
     )
 
@@ -392,6 +417,7 @@ def _chunk(case: MegatronCase, config: Any, number: int) -> Any:
         share_embeddings_and_output_weights=model.tied,
         position_embedding_type="learned_absolute" if model.positions else "rope",
         vp_stage=stage,
+        mtp_block_spec=_predicting(case) if last and case.mtp_layers else None,
     )
     if first and model.positions:
         # As Megatron-LM's Float16Module does: they are made in 32 bits.
@@ -516,9 +542,10 @@ def _batch(case: MegatronCase, model: Any) -> tuple[Any, ...]:
     def some(wanted: bool, dtype: Any) -> Any:
         return torch.empty(size, dtype=dtype, device="cuda") if wanted else None
 
+    reads = model.pre_process or model.mtp_process
     return (
-        some(model.pre_process, torch.int64),
-        some(model.pre_process, torch.int64),
+        some(reads, torch.int64),
+        some(reads, torch.int64),
         some(model.post_process, torch.int64),
         some(model.post_process, torch.float32),
     )
@@ -532,7 +559,7 @@ def _step(case: MegatronCase, wrapped: list[Any]) -> None:
     def forward(_: Any, model: Any) -> tuple[Tensor, Any]:
         _phases.begin("forward")
         tokens, positions, labels, counts = _batch(case, model.module)
-        output = model(tokens, positions, None, labels=labels)
+        output = model(tokens, positions, None, labels=labels, loss_mask=counts)
         return output, lambda made: loss_of(counts, made)
 
     virtual = case.interleave if case.interleave > 1 else None
@@ -584,6 +611,8 @@ def _of_the_last_routing(model: Any) -> Iterator[Tensor | None]:
     for found in moe.get_moe_layer_wise_logging_tracker().values():
         yield found["values"]
     yield moe.MoEAuxLossAutoScaler.main_loss_backward_scale
+    yield predicting.MTPLossLoggingHelper.tracker.get("values")
+    yield predicting.MTPLossAutoScaler.main_loss_backward_scale
 
 
 def _leaves(tensor: Tensor) -> Iterator[Tensor | None]:

@@ -26,6 +26,7 @@ class MegatronCase:
     recompute: str = "none"
     loss: str = "full"
     dropout: bool = False
+    mtp_layers: int = 0
     tensor: int = 1
     sequence_parallel: bool = False
     pipeline: int = 1
@@ -64,6 +65,7 @@ def cases() -> Iterator[MegatronCase]:
     yield from _dense()
     yield from _mixtures()
     yield from _gpts()
+    yield from _further()
 
 
 def _mixtures() -> Iterator[MegatronCase]:
@@ -334,3 +336,65 @@ def _gpts() -> Iterator[MegatronCase]:
         tensor=2,
         sequence_parallel=True,
     )
+
+
+def _further() -> Iterator[MegatronCase]:
+    """Steps that predict tokens further on: dense and mixtures, split in every way."""
+    for recompute in RECOMPUTES:
+        for tensor, parallel in ((1, False), (2, False), (2, True)):
+            yield MegatronCase(
+                model="llama-3-8b",
+                shape=(("layers", 2), ("vocabulary", 8192)),
+                sequence=2048,
+                micro_batch=tensor,
+                micro_batches=2,
+                recompute=recompute,
+                loss="full" if tensor == 1 else "fused",
+                mtp_layers=1 if tensor == 1 else 2,
+                tensor=tensor,
+                sequence_parallel=parallel,
+                data=2,
+                distributed_optimizer=parallel,
+            )
+        for stage in range(2):
+            yield MegatronCase(
+                model="deepseek-v3",
+                shape=(("layers", 4), ("dense_layers", 1)),
+                sequence=4096,
+                micro_batches=4,
+                recompute=recompute,
+                loss="fused",
+                mtp_layers=1,
+                pipeline=2,
+                stage=stage,
+                data=8,
+                expert=8,
+                distributed_optimizer=True,
+            )
+    yield MegatronCase(
+        model="deepseek-v2-lite",
+        shape=(("layers", 4), ("dense_layers", 1)),
+        sequence=2048,
+        micro_batch=2,
+        mtp_layers=1,
+        tensor=2,
+        sequence_parallel=True,
+        data=4,
+        expert=4,
+        distributed_optimizer=True,
+    )
+    for stage in range(2):
+        yield MegatronCase(
+            model="qwen3-0.6b",
+            shape=(("layers", 4), ("vocabulary", 8192)),
+            sequence=1024,
+            micro_batch=2,
+            micro_batches=4,
+            mtp_layers=1,
+            tensor=2,
+            pipeline=2,
+            interleave=2,
+            stage=stage,
+            data=2,
+            distributed_optimizer=True,
+        )

@@ -168,6 +168,7 @@ MEGATRON_COLUMNS = (
     "recompute",
     "loss",
     "dropout",
+    "mtp_layers",
     "tensor",
     "sequence_parallel",
     "pipeline",

@@ -50,6 +50,7 @@ def run_of(row) -> Run:
             "recompute": row["recompute"],
             "loss": row["loss"],
             "dropout": row["dropout"] == "yes",
+            "mtp_layers": int(row["mtp_layers"]),
             "routing": row["routing"],
             "expert_tensor": int(row["expert_tensor"]) if row["expert"] != "1" else None,
         }
@@ -226,6 +227,40 @@ def test_a_gpts_layer_keeps_what_korthikanti_et_al_count(tensor, parallel, expec
     assert kept(3) - kept(2) == expected * rows * 6144 + spread
 
 
+def test_deepseek_v3s_further_layer_has_as_many_parameters_as_published():
+    # deepseek-ai/DeepSeek-V3, README_WEIGHTS.md: beside the main model's 671 B "11.5B unique
+    # parameters", without the embedding and the head that both share.
+    def parameters(further: int) -> int:
+        run = Run.from_json(
+            {
+                "implementation": "megatron",
+                "model": "deepseek-v3",
+                "mtp_layers": further,
+                "gpu": None,
+            }
+        )
+        return rank_at(run, 0).parameters
+
+    assert (parameters(1) - parameters(0)) / 1e9 == pytest.approx(11.5, rel=0.01)
+
+
+def test_a_further_loss_has_logits_of_its_own():
+    # s·b·V numbers in 16 bits, and their 32-bit softmax, until the backward pass.
+    def peak(further: int, vocabulary: int) -> int:
+        request = {
+            "implementation": "megatron",
+            "model": "llama-3-8b",
+            "shape": {"layers": 1, "vocabulary": vocabulary},
+            "recompute": "full",
+            "mtp_layers": further,
+            "gpu": None,
+        }
+        return estimate(Run.from_json(request)).worst.totals[Category.LOGITS]
+
+    each = [(peak(further, 256_000) - peak(further, 128_000)) for further in (0, 1)]
+    assert each[1] == 2 * each[0]
+
+
 def test_megatron_bridges_count_of_parameters_is_ours_with_norms_divided():
     # Megatron-Bridge's test of its memory formula: 3,400 parameters at 6 + 12/4 bytes, 30,600. The
     # formula divides the norms by tensor and pipeline parallelism, though each GPU has them whole.
@@ -308,6 +343,7 @@ def test_megatron_bridges_count_of_parameters_is_ours_with_norms_divided():
         ({"model": "pythia-1.4b"}, "implementation"),
         ({"model": "phi-3-small"}, "implementation"),
         ({"model": "gpt2", "context": 2}, "context"),
+        ({"mtp_layers": 1, "context": 2}, "context"),
         ({"model": "gpt2", "shape": {"activation": "relu"}}, "implementation"),
         ({"model": "gpt2", "shape": {"qkv_bias": False}}, "implementation"),
         ({"model": "gpt2", "shape": {"output_bias": False}}, "implementation"),
@@ -497,6 +533,7 @@ def test_nanotron_keeps_what_its_tensor_parallel_gpus_gather():
         ({"recipe": "fp32-adam"}, "recipe"),
         ({"zero": 3}, "zero"),
         ({"dropout": True}, "dropout"),
+        ({"mtp_layers": 1}, "mtp_layers"),
         ({"model": "gpt2"}, "implementation"),
     ],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..autograd import operations as op
 from ..autograd.backward import BackwardPass
-from ..autograd.memory import WORKING
+from ..autograd.memory import WORKING, PartOf
 from ..autograd.operations import context
 from ..autograd.operations import transformer_engine as te
 from ..autograd.reentrant import run_twice
@@ -21,6 +21,7 @@ from ..formula import Formula, product, total
 from .megatron_ends import Batch, embedded, loss_in_place, loss_of_parts, summed
 from .megatron_experts import Dispatcher, mixture
 from .megatron_latent import Core, latent_attention
+from .megatron_predicting import Predicting, rolled, with_further_loss
 from .megatron_structure import StageStructure
 from .sizes import (
     HEAD_ROWS,
@@ -46,6 +47,7 @@ class Stage:
         #: Layers without experts, which come first, and the others.
         self.dense = [Weights("bf16") for _ in range(dense)]
         self.layers = [Weights("bf16") for _ in range(layers)]
+        self.further = [Weights("bf16") for _ in range(structure.predicts)]
         #: What the stage before sent, whose gradient goes back to it.
         self.received: Tensor | None = None
         #: What each layer's dispatcher holds, from before the first forward pass on.
@@ -62,6 +64,11 @@ class Stage:
                 sent = index == 0 and not structure.first and not self.dense
                 own = structure.own_tokens
                 self.dispatchers[weights] = Dispatcher(tape, structure.experts, own, sent=sent)
+            for index, weights in enumerate(self.further):
+                tape.mark("before", "further layer", index)
+                self.dispatchers[weights] = Dispatcher(
+                    tape, structure.experts, structure.own_tokens, sent=False, inputs=2
+                )
         batch = Batch(tape, structure)
         if structure.first:
             tape.mark("forward", "embedding")
@@ -79,6 +86,8 @@ class Stage:
         tape.mark("forward", "norm")
         with tape.module("final norm"):
             x = self._normed(tape, x, self.outer, "final norm")
+        if structure.predicts:
+            return self._further_loss(tape, self._further(tape, x, batch), batch)
         return self._loss(tape, x, batch)
 
     def run_backward(self, tape: Tape, start: tuple[Tensor, Tensor | None]) -> None:
@@ -257,23 +266,65 @@ class Stage:
     # -- after the layers ----------------------------------------------------------------------
 
     def _loss(self, tape: Tape, x: Tensor, batch: Batch) -> Tensor:
-        structure = self.structure
-        shared = structure.tied and structure.first
-        weight = self.outer("embedding" if shared else "head", "V", "h")
-        tape.mark("forward", "head")
-        with tape.as_category(Category.LOGITS), tape.module("head"):
-            logits = te.head(tape, x, weight, LOGITS, gathered=self.gathered, shared=shared)
+        logits = self._logits(tape, x, ("head", 0))
         del x
-        tape.mark("forward", "loss")
+        losses = self._losses(tape, logits, ("loss", 0))
+        del logits
+        return summed(tape, losses, batch)
+
+    def _logits(self, tape: Tape, x: Tensor, part: PartOf) -> Tensor:
+        structure = self.structure
+        tied = structure.tied and (structure.first or structure.predicts > 0)
+        weight = self.outer("embedding" if tied else "head", "V", "h")
+        # Several products with one weight send several gradients that say nothing.
+        shared = tied or structure.predicts > 0
+        tape.mark("forward", *part)
+        with tape.as_category(Category.LOGITS), tape.module("head"):
+            return te.head(tape, x, weight, LOGITS, gathered=self.gathered, shared=shared)
+
+    def _losses(self, tape: Tape, logits: Tensor, part: PartOf) -> Tensor:
+        """``compute_language_model_loss``: each token's."""
+        structure = self.structure
+        tape.mark("forward", *part)
         with tape.module("loss"):
-            labels = batch.labels
+            labels = None
             if not structure.one_sequence:
                 labels = tape.new("labels in order of tokens", ROWS, "int64")
             losses = (loss_in_place if structure.loss == "fused" else loss_of_parts)(tape, logits)
             if not structure.one_sequence:
                 losses = te.copied(tape, losses, "each token's loss, by sequence")
-            del logits, labels
-            return summed(tape, losses, batch)
+            del labels
+            return losses
+
+    # -- tokens further on ---------------------------------------------------------------------
+
+    def _further(self, tape: Tape, x: Tensor, batch: Batch) -> Tensor:
+        """``MultiTokenPredictionBlock``: the last layer's states and those of each further one."""
+        states, following = [x], batch
+        for index, weights in enumerate(self.further):
+            tape.mark("forward", "further layer", index)
+            layer = Predicting(self.structure, self.outer, weights, self._layer_once, self._normed)
+            x, following = layer.forward(tape, x, following)
+            states.append(x)
+        return op.joined(tape, states, "states of all layers")
+
+    def _further_loss(self, tape: Tape, x: Tensor, batch: Batch) -> Tensor:
+        structure = self.structure
+        labels, counts = tape.new("labels, copied", ROWS, "int64"), batch.counts
+        states = op.split(tape, x, [structure.own_tokens] * (1 + structure.predicts))
+        x = states[0]
+        held: list[Tensor] = []  # by variables, until each is given the next
+        for index, state in enumerate(states[1:]):
+            logits = self._logits(tape, state, ("further head", index))
+            labels, held[:] = rolled(tape, "labels", "int64")[0], [logits]
+            counts, sums = rolled(tape, "which tokens count", "fp32")
+            losses = self._losses(tape, logits, ("further loss", index))
+            losses = op.multiply(tape, op.view(tape, losses), counts, "losses that count")
+            held.append(losses)
+            x = with_further_loss(tape, x, losses, sums)
+        loss = self._loss(tape, x, batch)
+        del states, labels, counts, held
+        return loss
 
 
 QKV_WEIGHTS = total((product(("a", "e", "h")), product((2, "g", "e", "h"))))

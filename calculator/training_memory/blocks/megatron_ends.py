@@ -28,12 +28,19 @@ class Batch:
     def __init__(self, tape: Tape, structure: StageStructure) -> None:
         tape.mark("forward", "inputs")
         self.tokens = self.places = self.labels = self.counts = None
-        if structure.first:
+        if structure.first or structure.predicts:
             self.tokens = tape.new("token ids", ROWS, "int64")
             self.places = tape.new("positions", ROWS, "int64")
         if structure.last:
             self.labels = tape.new("labels", ROWS, "int64")
             self.counts = tape.new("which tokens count", ROWS, "fp32")
+
+    def further(self) -> Batch:
+        """The same, to be moved on by a token."""
+        other = object.__new__(Batch)
+        other.tokens, other.places = self.tokens, self.places
+        other.labels, other.counts = self.labels, self.counts
+        return other
 
 
 def elsewhere(tape: Tape) -> Tensor:

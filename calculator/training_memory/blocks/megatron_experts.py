@@ -61,10 +61,19 @@ class Dispatcher:
 
     __slots__ = ("counts", "known", "left", "places", "probabilities")
 
-    def __init__(self, tape: Tape, structure: ExpertStructure, own: Formula, *, sent: bool) -> None:
+    def __init__(
+        self,
+        tape: Tape,
+        structure: ExpertStructure,
+        own: Formula,
+        *,
+        sent: bool,
+        inputs: int = 1,
+    ) -> None:
         # The chances lead back to what their layer began with, where it ran again; what a stage was
-        # ``sent`` its schedule holds.
-        names = ("layer's gradient", "layer's input")[: 1 if sent else 2] if structure.again else ()
+        # ``sent`` its schedule holds. A layer that predicts tokens further on has two ``inputs``.
+        names = ("layer's gradient", "layer's input")[: 1 if sent else 2] * inputs
+        names = names if structure.again else ()
         self.left = [tape.new(name, own, "bf16") for name in names]
         self.probabilities: Tensor | None = tape.new("chances", OWN_SCORES, "fp32")
         self.known: Tensor | None = tape.new("chosen experts", OWN_SCORES, "bool")

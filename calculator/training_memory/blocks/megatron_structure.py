@@ -19,10 +19,11 @@ class StageStructure:
     queries and keys are normalised. ``learned``: positions are looked up in a table; ``shifted``:
     norms are LayerNorms, with a mean and a bias; ``biased``: products have biases; ``gated``: the
     feed-forward layer has a gate; ``drops``: some of what goes into the residual stream is dropped.
-    ``interleaves``: it is one of several parts on its stage. ``latent``: what attention has latents
-    of: "none", "keys" (and values), "all" (queries too). ``experts``: what the layers have for a
-    feed-forward layer, if a mixture. ``recompute`` is "none", "selective" (the attention core) or
-    "full"; ``loss`` "full" or "fused". ``style`` is whose code it is: "megatron" or "nanotron".
+    ``predicts``: how many layers after the last predict tokens further on. ``interleaves``: it is
+    one of several parts on its stage. ``latent``: what attention has latents of: "none", "keys"
+    (and values), "all" (queries too). ``experts``: what the layers have for a feed-forward layer,
+    if a mixture. ``recompute`` is "none", "selective" (the attention core) or "full"; ``loss``
+    "full" or "fused". ``style`` is whose code it is: "megatron" or "nanotron".
     """
 
     split: bool
@@ -43,6 +44,7 @@ class StageStructure:
     biased: bool = False
     gated: bool = True
     drops: bool = False
+    predicts: int = 0
     interleaves: bool = False
     latent: str = "none"
     experts: ExpertStructure | None = None

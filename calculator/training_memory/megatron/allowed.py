@@ -49,6 +49,9 @@ def _of_megatron(run: Run) -> Iterator[InputError]:
     if run.model.positions and layout.context > 1:
         allowed = "learned positions of GPUs that share a sequence are not followed; use 1"
         yield InputError("context", layout.context, allowed)
+    if run.switches.mtp_layers and layout.context > 1:
+        allowed = "1 where tokens further on are predicted: its exchanges are not followed"
+        yield InputError("context", layout.context, allowed)
     if run.model.experts:
         yield from _of_experts(run)
     if layout.layers_per_stage is None and layers % layout.pipeline:
@@ -95,6 +98,9 @@ def _of_nanotron(run: Run) -> Iterator[InputError]:
         yield InputError("recipe", run.recipe.id, allowed)
     if run.switches.dropout:
         yield InputError("dropout", True, "nanotron's Llamas drop nothing; use false")
+    if run.switches.mtp_layers:
+        allowed = "nanotron's Llamas predict the next token alone; use 0"
+        yield InputError("mtp_layers", run.switches.mtp_layers, allowed)
     if run.model.latent:
         yield InputError("implementation", "nanotron", "a Llama, which has kv_lora_rank 0")
 

@@ -14,7 +14,7 @@ from ..model import Model
 from ..rank import Rank
 from ..records import dataclass
 from ..run import Run
-from .shape import mixed_layers, padded_vocabulary
+from .shape import further_layers, mixed_layers, padded_vocabulary
 
 #: Each parameter begins at a multiple of so many numbers in a buffer that is shared out, and the
 #: buffer ends at one of the other (core/distributed/param_and_grad_buffer.py).
@@ -41,7 +41,8 @@ def part_weights(run: Run, rank: Rank, part: int = 0) -> tuple[Block, ...]:
     rows = padded_vocabulary(run) // run.layout.tensor
     first, layers = rank.stage == 0 and part == 0, rank.layers_at_once
     found = []
-    if first:
+    further = further_layers(run, rank, part)
+    if first or further:
         tables = [(1, Weight(name="embedding", shape=(rows, model.hidden), vocabulary=True))]
         if model.positions:
             tables.append(_one("positions", model.positions, model.hidden))
@@ -52,15 +53,42 @@ def part_weights(run: Run, rank: Rank, part: int = 0) -> tuple[Block, ...]:
             found.append(Block(weights=tuple(_layer(run, mixed=is_mixed)), times=times))
     if rank.has_head(part):
         last = [*_norm(model, "final norm", model.hidden)]
+        if further:
+            found.append(Block(weights=tuple(last)))
+            found.append(Block(weights=tuple(_further(run)), times=further))
+            last = []
         if not model.tied or not first:
             shape = (rows, model.hidden)
             last.append((1, Weight(name="head", shape=shape, vocabulary=True)))
-        found.append(Block(weights=tuple(last)))
+        if last:
+            found.append(Block(weights=tuple(last)))
     return tuple(found)
 
 
 def _one(name: str, *shape: int) -> tuple[int, Weight]:
     return 1, Weight(name=name, shape=shape)
+
+
+def _further(run: Run) -> Iterator[tuple[int, Weight]]:
+    """A layer that predicts tokens further on (``MultiTokenPredictionLayer``)."""
+    model, hidden = run.model, run.model.hidden
+    for name in ("norm of the embedding", "norm of the state"):
+        yield from _norm(model, name, hidden)
+    yield _one("states together", hidden // run.layout.tensor, 2 * hidden)
+    yield from _layer(run, mixed=model.experts > 0)
+    yield from _norm(model, "norm of its output", hidden)
+
+
+def further_parameters(run: Run) -> tuple[int, int]:
+    """How many numbers such layers have on a GPU of the last stage, and of them the experts'.
+
+    With a pipeline there is another embedding as well.
+    """
+    block = Block(weights=tuple(_further(run)), times=run.switches.mtp_layers)
+    of_experts = sum(one.parameters for one in named([block], EXPERTS, wanted=True))
+    rows = padded_vocabulary(run) // run.layout.tensor
+    table = (rows + run.model.positions) * run.model.hidden if run.layout.pipeline > 1 else 0
+    return block.parameters + table, of_experts
 
 
 def _norm(model: Model, name: str, width: int) -> Iterator[tuple[int, Weight]]:

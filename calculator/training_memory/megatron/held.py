@@ -12,7 +12,7 @@ from ..layouts import rounded
 from ..rank import Rank
 from ..run import Run
 from .buffers import EXPERTS, TABLES, Block, Buffer, buffer, named, of_products, part_weights
-from .shape import dense_layers, mixed_layers, values
+from .shape import dense_layers, further_layers, mixed_layers, routed_layers, values
 
 FP32_BYTES = 4
 BF16_BYTES = 2
@@ -61,16 +61,20 @@ def _rows(run: Run, rank: Rank) -> Iterator[_Row]:
         yield "buffer for the head's gathered input", Category.TEMPORARY, gathered, GATHERED
     if run.model.latent:
         # Each layer has cosines and sines of its own.
-        angles = rank.layers * 2 * rounded(BF16_BYTES * known["s"] * known["E"])
+        further = run.switches.mtp_layers if rank.is_last else 0
+        angles = (rank.layers + further) * 2 * rounded(BF16_BYTES * known["s"] * known["E"])
     elif run.model.positions:
         angles = 0
     else:
         angles = rank.parts * rounded(FP32_BYTES * known["s"] * known["e"])
     yield "rotary angles", Category.ACTIVATIONS, angles, ANGLES
-    if mixed := sum(mixed_layers(run, rank, part) for part in range(rank.parts)):
+    if mixed := sum(routed_layers(run, rank, part) for part in range(rank.parts)):
         yield from _of_the_last_routing(run, rank, mixed)
     if run.model.experts:
         yield "scale of the balancing loss", Category.ACTIVATIONS, rounded(FP32_BYTES), BALANCE
+    if further := run.switches.mtp_layers:
+        losses = rounded(FP32_BYTES) + rank.is_last * rounded(FP32_BYTES * further)
+        yield "losses of tokens further on", Category.ACTIVATIONS, losses, BALANCE
     yield "token counter", Category.ACTIVATIONS, rounded(FP32_BYTES), COUNTER
 
 
@@ -88,8 +92,9 @@ def _buffers(run: Run, rank: Rank, blocks: Sequence[Block]) -> Iterator[Sequence
     apart = run.model.experts > 0 and layout.expert > 1
     rest = named(blocks, EXPERTS, wanted=False) if apart else blocks
     buckets = [rest]
-    if shared_out and run.model.tied and rank.stages > 1:
-        buckets = [named(rest, TABLES, wanted=wanted) for wanted in (False, True)]
+    names = TABLES[:1] if run.switches.mtp_layers else TABLES
+    if shared_out and rank.stages > 1 and (run.model.tied or run.switches.mtp_layers):
+        buckets = [named(rest, names, wanted=wanted) for wanted in (False, True)]
     yield [buffer(one, replicas=layout.replicas, shared_out=shared_out) for one in buckets if one]
     if apart:
         experts = named(blocks, EXPERTS, wanted=True)
@@ -117,7 +122,9 @@ def _of_the_last_routing(run: Run, rank: Rank, mixed: int) -> Iterator[_Row]:
     if sent and run.recompute is not Recompute.FULL:
         yield "inputs from the stage before, their gradients", Category.ACTIVATIONS, sent, GRAPH
     if run.recompute is Recompute.FULL:
-        left = 2 * mixed * rounded(BF16_BYTES * own * known["h"])
+        # Those that predict tokens further on begin with two.
+        further = further_layers(run, rank, rank.parts - 1)
+        left = 2 * (mixed + further) * rounded(BF16_BYTES * own * known["h"])
         yield "layers' inputs and their gradients", Category.ACTIVATIONS, left, LEFT
     told = rounded(FP32_BYTES * run.model.layers)
     yield "balancing losses", Category.ACTIVATIONS, told, BALANCE
@@ -148,7 +155,7 @@ def left_of(run: Run, rank: Rank, part: int) -> int:
 
 def places_of(run: Run, rank: Rank, part: int) -> int:
     """The places of a part's tokens, where those of several micro-batches take turns."""
-    mixed = mixed_layers(run, rank, part)
+    mixed = routed_layers(run, rank, part)
     if not mixed or rank.in_flight == 1 or run.recompute is Recompute.FULL:
         return 0
     return mixed * places_bytes(run)

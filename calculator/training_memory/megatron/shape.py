@@ -99,6 +99,17 @@ def mixed_layers(run: Run, rank: Rank, part: int) -> int:
     return rank.layers_at_once - dense_layers(run, rank, part)
 
 
+def further_layers(run: Run, rank: Rank, part: int) -> int:
+    """How many layers that predict tokens further on follow a part's."""
+    return run.switches.mtp_layers if rank.has_head(part) else 0
+
+
+def routed_layers(run: Run, rank: Rank, part: int) -> int:
+    """How many layers of a part route tokens to experts, those included."""
+    further = further_layers(run, rank, part) if run.model.experts else 0
+    return mixed_layers(run, rank, part) + further
+
+
 def structure(
     run: Run,
     *,
@@ -133,6 +144,7 @@ def structure(
         biased=model.mlp_bias,
         gated=model.gated,
         drops=drops(run),
+        predicts=run.switches.mtp_layers if last else 0,
         interleaves=last and layout.interleave > 1,
         latent=("all" if model.q_lora_rank else "keys") if model.latent else "none",
         experts=_experts(run, alone=alone, waits=waits) if mixed else None,

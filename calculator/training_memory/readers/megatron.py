@@ -239,7 +239,7 @@ FORMAT = Format(
         ),
         *megatron_shape.ROWS,
         *megatron_experts.ROWS,
-        lost("mtp_num_layers", "multi-token prediction is not modelled"),
+        count("mtp_num_layers", "mtp_layers", least=0),
         _dropout,
         text("tokenizer_model", "model_name", "hf_model"),
     ),

@@ -735,6 +735,13 @@ _GENERAL: tuple[Field, ...] = (
         "Where it drops values it keeps a mask of one byte for each. Not for the textbook.",
         lambda: {"": (("", "Its own"), ("true", "On"), ("false", "Off"))},
     ),
+    _number(
+        "mtp_layers",
+        "Multi-token layers",
+        Place.IMPLEMENTATION,
+        "Layers after the last one that predict tokens further on, each with a projection and a "
+        "loss of its own (DeepSeek-V3 has 1). Of Megatron only.",
+    ),
     _choice(
         "compile",
         "torch.compile",

@@ -85,17 +85,22 @@ class Bending:
     ``places`` are where among the changes each event's is, ``codes`` what it does.
     """
 
-    __slots__ = ("_columns", "_places", "count", "phase")
+    __slots__ = ("_columns", "_places", "codes", "count", "phase")
 
     def __init__(self, phase: Phase, codes: Codes, places: Sequence[int]) -> None:
         self.phase = phase
         self.count = len(codes)
+        self.codes = codes
         self._places = places
         self._columns = _bends(codes, phase in _STAIRS)
 
+    def sizes(self, changes: Sequence[int]) -> list[int]:
+        """Each event's."""
+        return [changes[place] for place in self._places]
+
     def columns(self, changes: Sequence[int], edges: int) -> list[Column]:
         """What each of so many edges does for the sizes; an edge that stays has no column."""
-        sizes = [changes[place] for place in self._places]
+        sizes = self.sizes(changes)
         found = []
         for one in self._columns:
             sums = [0, *accumulate([sizes[step] for step in one.steps])]

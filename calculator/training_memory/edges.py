@@ -191,7 +191,8 @@ class _Parts:
         if isinstance(node, Strip):
             return self._leaf(*node.bends())
         if isinstance(node, Group):
-            return _Row(list(self._row(node.children)))
+            stretch = _stretch(node.children)
+            return self._leaf(*stretch) if stretch else _Row(list(self._row(node.children)))
         if isinstance(node, Event):
             return self._leaf(*bends([node]))
         return _Turns(node.count, self.part(node.child))
@@ -207,6 +208,32 @@ class _Parts:
         columns = bending.columns(changes, _ALL)
         self.moved.update([column.first for column in columns])
         return _Leaf(bending.phase, bending.count, columns)
+
+
+def _stretch(nodes: Sequence[Node]) -> tuple[Bending, Sequence[int]] | None:
+    """Events and strips in a row as one stretch, where all of them are of one phase."""
+    if len(nodes) < 2:
+        return None
+    phase: Phase | None = None
+    codes: list[int] = []
+    sizes: list[int] = []
+    for node in nodes:
+        if isinstance(node, Event):
+            own = node.phase
+            codes.append(2 * node.category.place + (node.bytes > 0))
+            sizes.append(node.bytes)
+        elif isinstance(node, Strip):
+            bending, changes = node.bends()
+            own = bending.phase
+            codes += bending.codes
+            sizes += bending.sizes(changes)
+        else:
+            return None
+        if phase is not own and phase is not None:
+            return None
+        phase = own
+    assert phase is not None
+    return Bending(phase, tuple(codes), range(len(sizes))), sizes
 
 
 def _phase(node: Node) -> Phase | None:

@@ -163,11 +163,14 @@ def _places(facts: Sequence[Facts], places: dict[Formula, int]) -> Iterator[int]
 
 
 def _leaving(sections: Sequence[Section], facts: Sequence[Facts]) -> Iterator[int]:
+    repeated = {number: one.part[0] for number, one in enumerate(facts) if one.part[1] == REPEATED}
+    names = set(repeated.values())
     for section in sections:
-        for storage, _, _ in section.moves:
-            name, index = facts[storage].part
-            if index == REPEATED and name != section.part[0]:
-                yield storage
+        own = section.part[0]
+        if names - {own}:
+            for storage, _, _ in section.moves:
+                if repeated.get(storage, own) != own:
+                    yield storage
 
 
 def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Work[Tensor | None]:

@@ -98,7 +98,7 @@ def _initializer(found: tuple[_Field, ...], *, kw_only: bool, checked: bool) -> 
     def initialize(self: object, *args: object, **given: object) -> None:
         nonlocal made
         made += 1
-        if made == _FEW and not (args or factories or checked):
+        if made == _FEW and not checked:
             _quicken(type(self), found, initialize, kw_only=kw_only)
         if args:
             given = _with_positions(self, args, given, () if kw_only else names)
@@ -127,11 +127,22 @@ def _quicken(
     if cls.__dict__.get("__init__") is not plain:
         return
     given = {f"_{one.name}": one.default for one in found if one.default is not _MISSING}
+    makes = {f"_make_{one.name}": one.default_factory for one in found if one.default_factory}
     takes = ", ".join(
-        f"{one.name}=_{one.name}" if f"_{one.name}" in given else one.name for one in found
+        f"{one.name}=_{one.name}"
+        if f"_{one.name}" in given
+        else f"{one.name}=_missing"
+        if f"_make_{one.name}" in makes
+        else one.name
+        for one in found
     )
-    sets = "".join(f"\n    _set(self, {one.name!r}, {one.name})" for one in found)
-    names = {"_set": _set, **given}
+    sets = "".join(
+        f"\n    _set(self, {one.name!r}, "
+        + (f"_make_{one.name}() if {one.name} is _missing else " if one.default_factory else "")
+        + f"{one.name})"
+        for one in found
+    )
+    names = {"_set": _set, "_missing": _MISSING, **given, **makes}
     # Nothing but the names of the class's own fields is in it.
     exec(f"def __init__(self, {'*, ' if kw_only else ''}{takes}):{sets}", names)  # noqa: S102
     cls.__init__ = names["__init__"]  # type: ignore[misc]  # the same, compiled

@@ -58,19 +58,23 @@ class Running:
     the changes each step's is, ``codes`` what it does.
     """
 
-    __slots__ = ("_moves", "codes", "places")
+    __slots__ = ("_second", "codes", "places")
 
     def __init__(self, moves: Sequence[Move], storages: int) -> None:
         places: list[int] = []
         codes: list[int] = []
+        second: list[int] = []
         for storage, source, target in moves:
             if source >= 0:
                 places.append(storages + storage)
                 codes.append(2 * source)
+                if target >= 0:
+                    second.append(len(places))
             if target >= 0:
                 places.append(storage)
                 codes.append(2 * target + 1)
-        self._moves = moves
+        #: Steps that are the second of their move.
+        self._second = second
         self.places = places
         self.codes = tuple(codes)
 
@@ -105,12 +109,5 @@ class Running:
             peak=max(peak, 0),
             parts=tuple(parts),
             largest=tuple(largest),
-            at=self._move_of(at),
+            at=at - bisect_right(self._second, at),
         )
-
-    def _move_of(self, step: int) -> int:
-        """The move that a step is of. None that changes a category is a highest point."""
-        if step < 0 or len(self._moves) == len(self.places):
-            return step
-        ends = accumulate([(source >= 0) + (target >= 0) for _, source, target in self._moves])
-        return bisect_right(list(ends), step)

@@ -70,13 +70,15 @@ class Strip(Group):
 class Shared(Group):
     """A group that stands in a tree many times over: it is summed up once."""
 
-    __slots__ = ("_climbed", "_walked")
+    __slots__ = ("_climbed", "_left", "_walked")
     _climbed: tuple[int, int] | None
+    _left: tuple[int, ...] | None
     _walked: Segment | None
 
     def __init__(self, label: str, children: tuple[Node, ...]) -> None:
         super().__init__(label=label, children=children)
         object.__setattr__(self, "_climbed", None)
+        object.__setattr__(self, "_left", None)
         object.__setattr__(self, "_walked", None)
 
     def walked(self) -> Segment:
@@ -92,6 +94,16 @@ class Shared(Group):
             object.__setattr__(self, "_climbed", _climb_children(self))
         assert self._climbed
         return self._climbed
+
+    def left(self) -> tuple[int, ...]:
+        """As :func:`left` finds it."""
+        if self._left is None:
+            sums = list(_NOTHING)
+            for child in self.children:
+                _leave(child, 1, sums)
+            object.__setattr__(self, "_left", tuple(sums))
+        assert self._left
+        return self._left
 
 
 def opened(node: Node) -> Node:
@@ -244,9 +256,10 @@ def left(node: Node) -> tuple[int, ...]:
 def _leave(node: Node, times: int, sums: list[int]) -> None:
     if isinstance(node, Event):
         sums[node.category.place] += times * node.bytes
-    elif isinstance(node, Strip):
+    elif isinstance(node, Strip | Shared):
         for place, size in enumerate(node.left()):
-            sums[place] += times * size
+            if size:
+                sums[place] += times * size
     elif isinstance(node, Repeat):
         _leave(node.child, times * node.count, sums)
     else:

@@ -14,7 +14,7 @@ from .recorded import RecordedStrip, Sized
 from .recording import Section
 from .records import dataclass
 from .running import Running
-from .walk import Shared
+from .walk import Segment, Shared
 
 #: Asked at each note with what it is, the weight's name and the layer, from 0: the events that come
 #: before the next move, and those after it.
@@ -146,5 +146,28 @@ class Loom:
                     moves=moves,
                     running=Running(moves, len(self.made.recording.facts)),
                 )
-            self._strips[key] = self.made.strip(piece)
+            strip = self.made.strip(piece)
+            self._strips[key] = _Piece(strip.recording, piece, strip.changes, several=strip.several)
         return self._strips[key]
+
+
+class _Piece(RecordedStrip):
+    """Stands in a tree many times over: it is summed up once."""
+
+    __slots__ = ("_left", "_walked")
+    _left: tuple[int, ...]
+    _walked: Segment
+
+    def walked(self) -> Segment:
+        try:
+            return self._walked
+        except AttributeError:
+            object.__setattr__(self, "_walked", super().walked())
+            return self._walked
+
+    def left(self) -> tuple[int, ...]:
+        try:
+            return self._left
+        except AttributeError:
+            object.__setattr__(self, "_left", super().left())
+            return self._left

@@ -17,7 +17,7 @@ from .implementations import Implementation
 from .records import dataclass
 from .run import Run
 from .sharding import Host, Way, left_out
-from .splits import in_fsdp
+from .splits import in_fsdp, in_fsdp2
 from .switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter
 
@@ -182,7 +182,7 @@ def _other_zero_3(run: Run) -> Iterator[Fields]:
         master = {"recipe": "mixed-adam"} if run.recipe.precision == "autocast" else {}
         yield {**own, "sharding": str(Way.DEEPSPEED), **master}
         if run.sharding.sharding is Way.FSDP1:
-            yield {**own, "sharding": None}
+            yield in_fsdp2(run)
 
 
 #: DeepSpeed's buffers that may be smaller: in words, and what that is paid with.

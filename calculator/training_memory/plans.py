@@ -24,7 +24,7 @@ from .run import Run
 from .sharding import Host
 from .slices import Work
 from .spelling import spellings
-from .splits import in_fsdp, splits
+from .splits import in_fsdp2, splits
 
 #: After so many plans a search says how far it is.
 _TOLD = 8
@@ -368,7 +368,7 @@ def _ever_fits(run: Run, batch: int | None, allow: Collection[Allow]) -> Work[bo
     """Whether anything fits on however many GPUs: each with as little as there can be on one."""
     # Megatron shares optimizer states at most, and the others everything.
     shared = 1 if run.implementation in BY_STAGES else 3
-    request = {**run.to_json(), **(in_fsdp(run) if shared == 3 else {})} | {
+    request = {**run.to_json(), **(in_fsdp2(run) if shared == 3 else {})} | {
         "data": min(batch or _MOST_REPLICAS, _MOST_REPLICAS),
         "zero": shared,
         "micro_batch": 1,

@@ -241,11 +241,15 @@ def of_others(sharding: Sharding, layout: Layout) -> dict[str, object]:
     return {name: USUAL[name] for name in names}
 
 
-def left_out(sharding: Sharding) -> dict[str, object]:
-    """What FSDP's first version was told that no other way has, as another's run leaves it out."""
+def left_out(sharding: Sharding, *, second: bool = False) -> dict[str, object]:
+    """What FSDP's first version was told that another way, or the ``second`` one, has not.
+
+    As that one's run leaves it out.
+    """
     if sharding.sharding is not Way.FSDP1:
         return {}
-    return {name: USUAL[name] for name in _OWN[Way.FSDP1] if name not in _OF_FSDP}
+    both = _OF_FSDP if second else ()
+    return {name: USUAL[name] for name in _OWN[Way.FSDP1] if name not in both}
 
 
 def refused(

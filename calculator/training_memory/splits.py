@@ -104,19 +104,22 @@ def _sharded(run: Run, split: dict[str, object]) -> Iterator[dict[str, object]]:
         return
     for reshards in (True, False):
         yield {**split, **in_fsdp(run), "reshard_after_forward": reshards}
+        if run.sharding.sharding is Way.FSDP1:
+            # Which goes with tensor parallelism.
+            yield {**split, **in_fsdp2(run), "reshard_after_forward": reshards}
 
 
 def _shared(run: Run, zero: int) -> Mapping[str, object]:
     """What a stage but the third is under Hugging Face, whatever way the run has now."""
     if run.implementation is not Implementation.HUGGINGFACE:
         return {}
+    own = left_out(run.sharding)
     if not zero:
         # Stage 0 of a run that has another is DDP.
-        leaves = run.layout.zero and run.sharding.sharding is Way.DEEPSPEED
-        return {"sharding": None, **with_a_kernel_of_its_own(run)} if leaves else {}
+        leaves = run.layout.zero and run.sharding.sharding in (Way.DEEPSPEED, Way.FSDP1)
+        return {**own, "sharding": None, **with_a_kernel_of_its_own(run)} if leaves else {}
     # FSDP2's 32-bit shards are the copy that DeepSpeed keeps of 16-bit weights.
     shards = run.layout.zero == 3 and run.recipe.precision == "autocast"
-    own = left_out(run.sharding)
     return {**own, "sharding": None, **({"recipe": "mixed-adam"} if shards else {})}
 
 
@@ -141,6 +144,12 @@ def with_a_kernel_of_its_own(run: Run) -> Mapping[str, object]:
     """What a run must say otherwise where DeepSpeed no longer runs it."""
     deepspeeds = run.switches.optimizer_kernel is OptimizerKernel.DEEPSPEED
     return {"optimizer_kernel": None} if deepspeeds else {}
+
+
+def in_fsdp2(run: Run) -> Mapping[str, object]:
+    """The same for the second version."""
+    own = left_out(run.sharding, second=True)
+    return {**in_fsdp(run), **own, **({"sharding": None} if own else {})}
 
 
 def divisors(number: int) -> list[int]:

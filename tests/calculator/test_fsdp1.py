@@ -9,9 +9,11 @@ import pytest
 
 from traced import Highest, highest_of, rows_of
 from traced import asked as traced_run
+from training_memory.bounds import least_bytes
 from training_memory.categories import Category
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
+from training_memory.fit import Fit, fitting
 from training_memory.flat import flat_units
 from training_memory.readers.formats import read_files
 from training_memory.recorded_step import held_rows, optimizer_step, sized
@@ -118,6 +120,13 @@ def test_limiting_all_gathers_changes_no_bytes():
     for row in told:
         found = highest(row)
         assert found["backward"].bytes == int(row["backward_bytes"])
+
+
+def test_no_bound_is_above_what_pytorch_takes():
+    for row in ROWS:
+        run = Run.from_json(asked(row))
+        traced = max(int(row[f"{phase}_bytes"] or 0) for phase in PHASES)
+        assert least_bytes(run) <= traced, row["step"]
 
 
 BASE = {
@@ -249,3 +258,15 @@ def test_adapters_in_a_file_are_counted_under_the_second_version():
     resolved = read_files([("a.yml", text)], {"data": 8})
     assert "sharding" not in resolved.fields
     assert any("beside adapters" in one.said for one in resolved.report.findings)
+
+
+def test_a_plan_that_splits_layers_is_of_the_second_version():
+    run = {**BASE, "model": "llama-2-70b", "sequence": 4096, "gpu": "h100-80gb"}
+    *_, found = fitting(estimate(Run.from_json(run)), gpus=64, batch=8)
+    assert isinstance(found, Fit)
+    plan = found.found.plan
+    assert plan is not None
+    assert plan.run.layout.tensor > 1
+    assert str(plan.run.sharding.sharding) == "fsdp2"
+    assert found.found.fewest is not None
+    assert found.found.fewest <= 64

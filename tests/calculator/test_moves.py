@@ -14,6 +14,7 @@ from training_memory.implementations import Implementation
 from training_memory.moves import MOVES, words
 from training_memory.run import Run
 from training_memory.spelling import spellings
+from training_memory.splits import in_fsdp
 from training_memory.switches import Attention, Compile, Loss, Offload, Optimizer, OptimizerKernel
 from training_memory.tuning import Adapter
 
@@ -99,3 +100,23 @@ def test_the_words_of_a_change_of_numbers_say_which_way() -> None:
     after = Run.from_json({**shards, "zero": 2, "recipe": "mixed-adam"})
     assert "16-bit weights with a 32-bit copy in place of 32-bit shards" in words(before, after)
     assert "32-bit shards in place of 16-bit weights with a 32-bit copy" in words(after, before)
+
+
+def test_fsdps_first_version_is_left_for_the_second_or_deepspeed_whatever_it_was_told() -> None:
+    run = {
+        "model": "llama-3-8b",
+        "implementation": "huggingface",
+        "recompute": "full",
+        "data": 8,
+        "sharding": "fsdp1",
+        "backward_prefetch": "pre",
+        "forward_prefetch": True,
+        "use_orig_params": False,
+    }
+    found = {change.title: change for change in changes(estimate(Run.from_json(run)))}
+    second = found["FSDP2 in place of FSDP1"]
+    assert (str(second.run.sharding.sharding), second.same_training) == ("fsdp2", True)
+    # The head's gradient does not wait for the embedding's, and flat gradients are no second copy.
+    assert second.saved_bytes > 0
+    # Another split of the same run stays under it.
+    assert in_fsdp(Run.from_json(run)) == {"sharding": "fsdp1"}

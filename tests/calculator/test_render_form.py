@@ -93,6 +93,15 @@ def test_one_gpu_needs_no_picture():
     assert pictured() == ""
 
 
+def test_copies_of_a_sharded_model_are_not_shares_of_it():
+    run = {"implementation": "huggingface", "sharding": "fsdp1", "data": 8}
+    assert "8 replicas: each holds 1/8 of the Adam state" in pictured(**run)
+    assert "8 replicas: each holds 1/4 of the Adam state" in pictured(**run, replicate=2)
+    # As many copies as GPUs: NO_SHARD.
+    assert "8 replicas: each holds all of its weights" in pictured(**run, replicate=8)
+    assert "tm-elsewhere" not in pictured(**run, replicate=8)
+
+
 def test_the_picture_has_a_cell_for_every_gpu():
     html = pictured(model="gpt3-175b", sequence=2048, tensor=4, pipeline=2, data=3)
     assert html.count('class="tm-gpu"') == 4 * 2 * 3

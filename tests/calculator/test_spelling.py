@@ -57,6 +57,17 @@ DEEPSPEED_3: dict[str, object] = {
             ('optim="adamw_torch_fused",',),
         ),
         ("Hugging Face", LIBRARY, {"loss": "fused-linear"}, ("use_liger_kernel=True,",)),
+        # accelerate, commands/launch.py
+        (
+            "Hugging Face",
+            {**DEEPSPEED_3, "sharding": "fsdp1", "recipe": "autocast-adam"},
+            {"reshard_after_forward": False},
+            (
+                "# accelerate's file, fsdp_config:",
+                "fsdp_version: 1",
+                "fsdp_sharding_strategy: SHARD_GRAD_OP",
+            ),
+        ),
         # deepspeed.ai/docs/config-json
         (
             "DeepSpeed",
@@ -141,6 +152,7 @@ RUNS: tuple[dict[str, object], ...] = (
     {"implementation": "torchtitan"},
     DEEPSPEED_3,
     {**DEEPSPEED_3, "sharding": "fsdp2", "recipe": "autocast-adam"},
+    {**DEEPSPEED_3, "sharding": "fsdp1", "recipe": "autocast-adam"},
 )
 
 

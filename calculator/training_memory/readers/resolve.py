@@ -192,7 +192,7 @@ class _Resolver:
             self.fields["replicate"] = data
         elif self.settings.get("zero") == 3 and 1 < replicas < data:
             self.fields["replicate"] = replicas
-        for name in ("fsdp_units",) if first else left_out(FIRST):
+        for name in ("fsdp_units",) if first else left_out(FIRST, second=True):
             self.settings.pop(name, None)  # the other version's
         if not self.settings.get("zero") or data == 1:
             for name in ("reshard_after_forward", "fsdp_units", "sync_each_batch"):
@@ -368,7 +368,7 @@ class _Resolver:
             return
         self.fields["adapter"] = "qlora" if bits == 4 else "lora"
         if self.settings.get("sharding") == Way.FSDP1:
-            for name in ("sharding", *left_out(FIRST)):
+            for name in ("sharding", *left_out(FIRST, second=True)):
                 self.settings.pop(name, None)
             said = "FSDP1 is not followed beside adapters; FSDP2 was counted"
             self._say(Standing.LOST, "FSDP's version", 1, "sharding", said)

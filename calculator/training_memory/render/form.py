@@ -22,7 +22,7 @@ _BELOW: Mapping[Place, tuple[tuple[Place, str], ...]] = {
         (Place.EXPERTS, "Experts"),
         (Place.LATENT, "Latent attention"),
     ),
-    Place.SPLIT: ((Place.FSDP, "FSDP2 and DDP"), (Place.DEEPSPEED, "DeepSpeed")),
+    Place.SPLIT: ((Place.FSDP, "FSDP and DDP"), (Place.DEEPSPEED, "DeepSpeed")),
 }
 
 

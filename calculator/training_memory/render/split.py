@@ -130,7 +130,8 @@ def _gpu(run: Run, replica: int, shard: int, x: int, y: int) -> str:
     inner, wide = _CELL - 4, (_CELL - 4 - 2 * 2) // 3
     found = f'<rect class="tm-gpu" x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" rx="2"/>'
     for place, (category, shared) in enumerate(columns):
-        top, height = _part(inner, layout.data if shared else 1, replica, least=3)
+        parts = _shards(run) if shared else 1
+        top, height = _part(inner, parts, replica % parts, least=3)
         beside, width = _part(wide, layout.tensor, shard, least=2)
         left = x + 2 + place * (wide + 2)
         if (width, height) != (wide, inner):
@@ -145,17 +146,23 @@ def _gpu(run: Run, replica: int, shard: int, x: int, y: int) -> str:
     return found
 
 
+def _shards(run: Run) -> int:
+    """How many replicas share the model: some of them, where it is there several times over."""
+    return run.layout.data // run.sharding.replicate
+
+
 def _sentences(run: Run) -> Iterator[str]:
     layout, model = run.layout, run.model
     if layout.data > 1:
-        share = f"each holds 1/{layout.data:,}"
+        shards = _shards(run)
+        share = f"each holds 1/{shards:,}"
         shared = {
             0: "each holds all of its weights, gradients, Adam state and master copy",
             1: f"{share} of the Adam state and the master copy",
             2: f"{share} of the Adam state, master copy and gradients",
             3: f"{share} of the Adam state, master copy, gradients and weights",
         }
-        yield f"<li>{layout.data:,} replicas: {shared[layout.zero]}.</li>"
+        yield f"<li>{layout.data:,} replicas: {shared[layout.zero if shards > 1 else 0]}.</li>"
     if layout.tensor > 1:
         tokens = ", and of the tokens between them" if layout.sequence_parallel else ""
         yield (

@@ -68,6 +68,8 @@ class Buckets:
         self.has_own = False
         #: Micro-batches so far.
         self.turn = 0
+        #: Events that are there already: layers have the same ones, which are then soon compared.
+        self._said: dict[tuple[str, int, Category, str], Event] = {}
 
     # -- as gradients come -------------------------------------------------------------------------
 
@@ -157,15 +159,16 @@ class Buckets:
                     parts[-1] = ((owner, 0), parts[-1][1] + numel)
                 else:
                     parts.append(((owner, 0), numel))
-        together: list[int] = []
+        together = count = 0
         for _, numel in parts:
-            together.append(numel)
-            if sum(together) > self.size:
-                if len(together) > 1:
-                    yield sum(together)
-                together = []
-        if len(together) > 1:
-            yield sum(together)
+            together += numel
+            count += 1
+            if together > self.size:
+                if count > 1:
+                    yield together
+                together = count = 0
+        if count > 1:
+            yield together
 
     # -- the end of a backward pass ---------------------------------------------------------------
 
@@ -226,14 +229,18 @@ class Buckets:
 
     def sized(self, name: str, size: int, category: Category, why: str) -> Event:
         """Memory of so many bytes is taken, or given back."""
-        return Event(
-            phase=Phase.BACKWARD,
-            category=category,
-            bytes=size,
-            label=f"{name} {'is made' if size > 0 else 'is freed'}",
-            why=why,
-            moment=f"in the backward pass, at the {name} (DeepSpeed)",
-        )
+        key = (name, size, category, why)
+        found = self._said.get(key)
+        if found is None:
+            found = self._said[key] = Event(
+                phase=Phase.BACKWARD,
+                category=category,
+                bytes=size,
+                label=f"{name} {'is made' if size > 0 else 'is freed'}",
+                why=why,
+                moment=f"in the backward pass, at the {name} (DeepSpeed)",
+            )
+        return found
 
 
 NORM = "The norm of a gradient is taken in 64 bits, of one whole tensor at a time."

@@ -35,7 +35,7 @@ class Group:
     def share(self) -> int:
         """How many numbers each GPU owns."""
         alignment = ALIGNMENT * self.gpus
-        return -(-sum(self.numels) // alignment) * ALIGNMENT
+        return -(-(self.starts[-1] + self.numels[-1]) // alignment) * ALIGNMENT
 
     def owned(self, place: int) -> list[tuple[int, int]]:
         """Which GPUs own a weight, and how many numbers of it each."""

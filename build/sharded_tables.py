@@ -1,8 +1,8 @@
 """How near the calculator comes to PyTorch on several GPUs, by framework and parallelism.
 
-The traces are data (docs/data/traces/sharded-*.csv, fsdp1-steps.csv and zero-steps.csv, made by
-scripts/measure); the predictions are asked of the calculator whenever the tables are made.
-Fine-tuned models, and what makes room, have a file of their own.
+The traces are data (docs/data/traces/sharded-*.csv, context-steps.csv, fsdp1-steps.csv and
+zero-steps.csv, made by scripts/measure); the predictions are asked of the calculator whenever the
+tables are made. Fine-tuned models, and what makes room, have a file of their own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,16 @@ _NUMBERS = {
     "prefetch_bucket_size": "prefetch of",
     "param_persistence_threshold": "whole up to",
 }
+#: What torch's context_parallel calls the ways to exchange keys and values.
+_EXCHANGES = {"allgather": "all-gather", "alltoall": "ring"}
+#: What a table of FSDP2's steps alone leaves out.
+_OF_FSDP2 = {
+    "sharding": "fsdp2",
+    "tensor": "1",
+    "sequence_parallel": "no",
+    "turn": "2",
+    "bucket_views": "no",
+}
 _WAYS = {"ddp": "DDP", "fsdp2": "FSDP2"}
 #: FSDP1's strategies as PyTorch names them.
 _STRATEGIES = {"hybrid_shard_zero2": "_HYBRID_SHARD_ZERO2"}
@@ -47,6 +57,8 @@ def run_of(row: Row) -> Run:
         "tensor": row["tensor"],
         "sequence_parallel": row["sequence_parallel"] == "yes",
     }
+    if "context" in row:
+        request |= {"context": row["context"], "context_exchange": _EXCHANGES[row["rotate"]]}
     if row["sharding"] == "ddp":
         own = {"bucket_views": row["bucket_views"] == "yes", "first_step": row["turn"] == "1"}
         request |= {"sharding": "ddp", **own}
@@ -121,6 +133,10 @@ def _traced() -> Iterator[tuple[Row, int]]:
         yield row, int(row["peak_bytes"])
     for row in rows_of("sharded-tuning.csv"):
         yield row, tuning_tables.highest(row)
+    for row in rows_of("context-steps.csv"):
+        # The calculator's is the GPU that holds most: it has others before and after it.
+        if int(row["rank"]) == min(1, int(row["context"]) - 2):
+            yield {**row, **_OF_FSDP2}, tuning_tables.highest(row)
     for row in rows_of("fsdp1-steps.csv"):
         yield row, max(int(row[f"{phase}_bytes"] or 0) for phase in _PHASES)
 
@@ -143,6 +159,8 @@ def way(row: Row) -> str:
     if row["tensor"] != "1":
         sequence = " and sequence" if row["sequence_parallel"] == "yes" else ""
         parts.append(f"tensor{sequence} parallel")
+    if "context" in row:
+        parts.append("context parallel")
     if adapter := tuning_tables.ADAPTERS.get(row.get("adapter", "")):
         parts[0] = f"{parts[0]}, {adapter}"
     return " with ".join(parts)
@@ -229,6 +247,7 @@ def _told(row: Row) -> str:
                 ("not resharded", row["reshard"] == "no"),
                 ("explicit prefetch", row["prefetch"] == "explicit"),
                 ("reduced in bf16", row["reduce_dtype"] == "bf16"),
+                ("keys and values passed round", row.get("rotate") == "alltoall"),
             )
             if told
         ]

@@ -84,16 +84,16 @@ def _layer_bytes(run: Run) -> int:
 
 def _gradients(run: Run) -> int:
     """Every weight's gradient as the optimizer steps, beside those that stay anyway."""
-    sharded = run.layout.data > 1 and run.sharding.sharding is Way.FSDP2
+    sharded = run.layout.replicas > 1 and run.sharding.sharding is Way.FSDP2
     if (
         not run.tuning.trains_all
         or run.switches.optimizer_in_backward
         or run.sharding.offload_param is Host.CPU
         or run.recipe.precision == "master-fp32-grad"
-        or (run.layout.data > 1 and not sharded)  # in buckets, perhaps
+        or (run.layout.replicas > 1 and not sharded)  # in buckets, perhaps
     ):
         return 0
-    shards = run.layout.data // run.sharding.replicate if sharded else 1
+    shards = run.layout.replicas // run.sharding.replicate if sharded else 1
     wide = run.recipe.precision in ("fp32", "autocast") and not sharded
     item_bytes = 4 if wide else _ITEM_BYTES
     return run.model.parameters.total * item_bytes // (shards * run.layout.tensor)

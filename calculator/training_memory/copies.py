@@ -57,5 +57,5 @@ def optimizer_copies(run: Run) -> tuple[int, int]:
         return trained * (1 if split.waits else run.micro_batches), kept * gathers
     if run.sharding.offload_optimizer is Host.NONE:
         return 0, 0
-    share = 2 * run.model.parameters.total // run.layout.data
+    share = 2 * run.model.parameters.total // run.layout.replicas
     return share, share

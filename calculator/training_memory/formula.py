@@ -50,6 +50,7 @@ SYMBOLS: dict[str, str] = {
     "v": "head width of values",
     "R": "rank of the adapters",
     "K": "optimizer bytes per parameter",
+    "T": "positions of the rotary table",
     "t": "tensor-parallel degree",
     "C": "context-parallel degree",
     "i": "expert-parallel degree",

@@ -55,7 +55,7 @@ def _degrees(sharding: Sharding, layout: Layout, recipe: Recipe) -> Iterator[Inp
     if layout.zero in (1, 2):
         allowed = "FSDP2 shares weights as well, which is stage 3; use 3"
         yield InputError("zero", layout.zero, allowed)
-    if layout.data % sharding.replicate or sharding.replicate == layout.data:
+    if layout.data % sharding.replicate or sharding.replicate == layout.data > 1:
         allowed = (
             f"the {layout.data:,} data-parallel GPUs are divided into so many groups of 2 or more, "
             f"so use a smaller divisor of {layout.data:,}"

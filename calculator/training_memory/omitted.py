@@ -120,7 +120,7 @@ def _paper(run: Run) -> Iterator[str]:
         "The embedding's dropout mask and the inputs of the final norm and of the head "
         f"(s·b·h·(1 + 2 + 2) = {show_bytes(ends)})."
     )
-    if layout.data > 1 and layout.zero == 3:
+    if layout.replicas > 1 and layout.zero == 3:
         yield "The layers that ZeRO-3 gathers for a moment to compute with them."
     if layout.gpus > 1:
         yield "Buffers in which GPUs send and receive: gradient buckets, gathered inputs, NCCL's."

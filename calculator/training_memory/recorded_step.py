@@ -61,6 +61,7 @@ def values(run: Run) -> Mapping[str, int]:
         loss=str(run.switches.loss),
         tuning=run.tuning,
         tensor=run.layout.tensor,
+        context=run.layout.context,
     )
     split = splitting_of(run)
     if split.way == "fsdp2":
@@ -74,7 +75,7 @@ def values(run: Run) -> Mapping[str, int]:
 
 def sized(run: Run) -> Sized:
     """The recording of a run with its sizes."""
-    tokens = run.sequence * run.micro_batch
+    tokens = run.sequence // run.layout.context * run.micro_batch
     repeats = {
         "layer": run.model.layers,
         "chunk": len(chunk_sizes(run.model, str(run.switches.loss), tokens)),

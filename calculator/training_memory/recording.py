@@ -11,8 +11,8 @@ from .autograd.tape import Tape
 from .autograd.tensors import Tensor
 from .autograd.units import Units
 from .bending import Bending
+from .blocks import sequence
 from .blocks.causal_lm import CausalLM
-from .blocks.sizes import ROWS
 from .blocks.units import units_of
 from .categories import Category
 from .events import Event
@@ -114,8 +114,7 @@ def _recorded(
     tape.units = units_of(tape, model)
     tape.notes = [] if structure.split.way == "deepspeed" else None
     tape.mark("forward", "inputs")
-    ids = tape.new("token ids", ROWS, "int64")
-    labels = tape.new("labels", ROWS, "int64")
+    ids, labels = sequence.batch(tape, structure)
     usual = structure.split.waits or (MOST_MICRO_BATCHES if structure.accumulates else 1)
     starts = []
     held: Tensor | None = None
@@ -124,7 +123,9 @@ def _recorded(
         starts.append(len(tape.marks))
         tape.mark("forward", "embedding")
         held = None  # the outputs of the micro-batch before go only now
+        parts = sequence.shared(tape, structure)
         held = yield from _micro_batch(tape, model, ids, labels)
+        del parts
     recording = yield from _of_memory(tape, starts)
     tape.units = Units()  # which knows the tape
     del held

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
-from . import catalog, gpus, layout, parallel, recipe, sharding, switches, tuning
+from . import catalog, gpus, layout, parallel, recipe, ring, sharding, switches, tuning
 from .blocks.ledger import Recompute
 from .errors import InputError, InputErrors, nearest
 from .gpus import Gpu
@@ -280,14 +280,22 @@ def _not_followed(run: Run) -> Iterator[InputError]:
             run.switches,
             run.tuning,
         )
-    for name in ("context", "pipeline"):
-        degree = getattr(run.layout, name)
-        if degree > 1:
-            allowed = (
-                f"{name} parallelism is counted in the textbook's way and Megatron's so far; use "
-                "1, or the implementation paper or megatron"
-            )
-            yield InputError(name, degree, allowed)
+    if run.layout.context > 1:
+        yield from ring.refused(
+            run.layout,
+            run.sharding,
+            run.recipe,
+            run.recompute,
+            run.implementation,
+            run.switches,
+            run.tuning,
+        )
+    if run.layout.pipeline > 1:
+        allowed = (
+            "pipeline parallelism is counted in the textbook's way and Megatron's so far; use "
+            "1, or the implementation paper or megatron"
+        )
+        yield InputError("pipeline", run.layout.pipeline, allowed)
 
 
 def _model(reading: Reading) -> tuple[Model | None, dict[str, object]]:

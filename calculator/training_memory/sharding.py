@@ -215,7 +215,7 @@ def with_zero(layout: Layout, sharding: Sharding, implementation: Implementation
     """The layout with the stage of ZeRO that FSDP is, where none is named."""
     if implementation is Implementation.PAPER or sharding.sharding not in (Way.FSDP1, Way.FSDP2):
         return layout
-    if layout.zero or layout.data == 1:
+    if layout.zero or layout.replicas == 1:
         return layout
     from dataclasses import replace
 
@@ -299,7 +299,7 @@ def refused(
                 yield InputError(name, getattr(sharding, name), allowed)
     if sharding.first_step:
         yield from _first_step(layout, switches)
-    if layout.data == 1:
+    if layout.replicas == 1:
         return
     if sharding.sharding is Way.DDP:
         yield from _of_ddp(layout, recipe, switches)
@@ -329,7 +329,7 @@ def _away(sharding: Sharding, layout: Layout, switches: Switches) -> Iterator[In
     """Where weights cannot be in the CPU's memory, or are not followed there."""
     if sharding.sharding is Way.DDP:
         allowed = "only FSDP2 and DeepSpeed have this; set sharding to fsdp2 or deepspeed"
-    elif layout.data == 1:
+    elif layout.replicas == 1:
         allowed = "it is of weights that replicas share; set data to 2 or more"
     elif switches.optimizer_in_backward:
         allowed = "gradients go to the CPU as they come; set optimizer_in_backward to false"

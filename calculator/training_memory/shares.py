@@ -5,6 +5,7 @@ from __future__ import annotations
 from .flat import flat_units
 from .held import item_bytes_of
 from .implementations import Implementation
+from .layout import Exchange
 from .run import Run
 from .sharding import FsdpUnits, Host, Prefetch, ReduceDtype, Way
 from .splitting import ALONE, WITHOUT_ZERO, Share, Splitting
@@ -14,7 +15,7 @@ def splitting_of(run: Run) -> Splitting:
     """The order of events of a run on several GPUs."""
     layout, of = run.layout, run.sharding
     tensor, sequence = layout.tensor > 1, layout.sequence_parallel
-    if layout.data == 1:
+    if layout.replicas == 1:
         return Splitting(tensor=tensor, sequence=sequence) if tensor else ALONE
     if of.sharding is Way.DDP:
         return Splitting(way=str(of.sharding), views=of.bucket_views)
@@ -36,6 +37,8 @@ def splitting_of(run: Run) -> Splitting:
         replicated=of.replicate > 1,
         waits=_kinds(run),
         away=share.away,
+        context=layout.context,
+        gathers=layout.context > 1 and layout.context_exchange is Exchange.ALL_GATHER,
     )
 
 
@@ -85,7 +88,7 @@ def _kinds(run: Run) -> int:
 def share_of(run: Run) -> Share:
     """What one GPU of a run has of each weight."""
     of, precision = run.sharding, run.recipe.precision
-    if run.layout.data == 1:
+    if run.layout.replicas == 1:
         return Share(tensor=run.layout.tensor, sequence=run.layout.sequence_parallel)
     keep = item_bytes_of(precision, run.tuning)
     if of.sharding is Way.DDP:
@@ -95,7 +98,7 @@ def share_of(run: Run) -> Share:
     policy = precision == "autocast"
     # Without a policy of mixed precision gradients are reduced as they come.
     reduce = (2 if of.reduce_dtype is ReduceDtype.BF16 else 4) if policy else keep
-    shards = run.layout.data // of.replicate
+    shards = run.layout.replicas // of.replicate
     return Share(
         shards=shards,
         tensor=run.layout.tensor,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from .blocks.ledger import Recompute
 from .cost import global_batch
+from .layout import Exchange
 from .records import dataclass
 from .run import Run
 from .sharding import Host, Sharding, Way
@@ -348,6 +349,10 @@ def _torchtitan_parallelism(changed: set[str], run: Run) -> _Lines:
         lines.append("pipeline_parallel_degree = 1")
     if "context" in changed:
         lines.append(f"context_parallel_degree = {layout.context}")
+        if layout.context > 1:
+            rotates = {Exchange.RING: "alltoall", Exchange.ALL_GATHER: "allgather"}
+            method = rotates.get(layout.context_exchange, "allgather")
+            lines.append(f'context_parallel_rotate_method = "{method}"')
     if "expert" in changed:
         lines.append(f"expert_parallel_degree = {layout.expert}")
     if any(isinstance(line, str) for line in lines):

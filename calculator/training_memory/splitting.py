@@ -43,7 +43,8 @@ class Splitting:
     ``forward`` whether it gathers the next one ahead; ``shares`` that weights are
     shared out at all, ``pads`` that flat gradients are padded for that, ``zeros`` that padding has
     a gradient. ``tensor`` says that several GPUs share each layer, ``sequence`` that they share
-    the tokens between its parts as well.
+    the tokens between its parts as well; ``context`` GPUs share each sequence, and with ``gathers``
+    each gathers all keys and values at once.
     """
 
     way: str = ""
@@ -64,6 +65,8 @@ class Splitting:
     shares: bool = True
     pads: bool = False
     zeros: bool = False
+    context: int = 1
+    gathers: bool = False
 
     @property
     def copied(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .implementations import family_of
+from .layouts import DEFAULT_POSITIONS
 from .model import Model
 from .records import dataclass
 from .splitting import ALONE, Splitting
@@ -238,11 +239,14 @@ def values_of(
     loss: str = "full",
     tuning: Tuning = FULL,
     tensor: int = 1,
+    context: int = 1,
 ) -> dict[str, int]:
     """The run's numbers under the symbols of :data:`.formula.SYMBOLS`.
 
-    Of heads, feed-forward features and vocabulary one of ``tensor`` GPUs' share.
+    Of heads, feed-forward features and vocabulary one of ``tensor`` GPUs' share, and of the tokens
+    one of ``context`` GPUs'.
     """
+    sequence //= context
     sizes = chunk_sizes(model, loss, sequence * micro_batch)
     return {
         "L": model.layers,
@@ -266,4 +270,5 @@ def values_of(
         "k": model.experts_per_token,
         "R": tuning.adapter_rank,
         "t": tensor,
+        **({"C": context, "T": model.context or DEFAULT_POSITIONS} if context > 1 else {}),
     }

@@ -18,7 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import blocks, fake_cuda, matrix, sharded_matrix, sharded_tuned, tables, tuned
+from . import (
+    blocks,
+    context_matrix,
+    fake_cuda,
+    matrix,
+    sharded_matrix,
+    sharded_tuned,
+    tables,
+    tuned,
+)
 from .case import Case
 from .sharded_case import ShardedCase
 from .versions import write_versions
@@ -26,7 +35,15 @@ from .versions import write_versions
 PACKAGES = ("torch", "transformers", "bitsandbytes", "peft")
 #: What can be changed without changing what is measured, for all and for each kind.
 NOT_MEASURING = {
-    *("record.py", "tables.py", "matrix.py", "sharded_matrix.py", "blocks.py", "trace.py"),
+    *(
+        "record.py",
+        "tables.py",
+        "matrix.py",
+        "sharded_matrix.py",
+        "context_matrix.py",
+        "blocks.py",
+        "trace.py",
+    ),
     *("oplog.py", "tuned.py", "sharded_tuned.py", "compiled.py"),
 }
 SPLITTING = {
@@ -154,13 +171,18 @@ def record_sharded_tuning(cache: Cache) -> None:
     _record_tuned(cache, "sharded", sharded_tuned.cases(), tables.SHARDED_TUNED)
 
 
+def record_context(cache: Cache) -> None:
+    """Trace every step of GPUs that share each sequence and write their table."""
+    _record_tuned(cache, "sharded", context_matrix.cases(), tables.CONTEXT)
+
+
 def _record_tuned(cache: Cache, kind: str, todo: Iterable[Case | ShardedCase], table: str) -> None:
     rows = []
     for number, case in enumerate(_shown(todo), start=1):
         found, _ = cache.get(kind, case, partial(_step, case))
         totals = {k: v for k, v in found["totals"].items() if k in tables.COLUMNS[table]}
         peaks = {f"{peak['phase']}_peak_bytes": peak["bytes"] for peak in found["peaks"]}
-        letter = "T" if kind == "step" else "U"
+        letter = {tables.TUNED: "T", tables.SHARDED_TUNED: "U", tables.CONTEXT: "C"}[table]
         rows.append({**_known(case, table), **totals, **peaks, "step": f"{letter}{number:03}"})
     tables.write(table, rows)
 
@@ -258,6 +280,7 @@ KINDS: dict[str, Callable[[Cache], None]] = {
     "tuning": record_tuning,
     "sharded": record_sharded,
     "sharded-tuning": record_sharded_tuning,
+    "context": record_context,
     "real": record_real,
     "compiled": record_compiled,
 }

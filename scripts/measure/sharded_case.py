@@ -21,13 +21,14 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
     "bucket_views": (False, True),
     "sequence_parallel": (False, True),
     "offload_params": (False, True),
+    "rotate": ("allgather", "alltoall"),
     "quant_storage": ("bf16", "uint8"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedCase:
-    """``step`` on one of ``data`` × ``replicas`` × ``tensor`` GPUs, the one of rank 0.
+    """``step`` on one of ``data`` × ``replicas`` × ``context`` × ``tensor`` GPUs, usually rank 0.
 
     ``sharding`` is among ``data`` GPUs; with ``replicas`` over 1 each shard is on so many of them
     (hybrid sharding). ``reshard`` is FSDP2's ``reshard_after_forward``; ``wrap`` says which modules
@@ -56,19 +57,24 @@ class ShardedCase:
     quant_storage: str = "bf16"
     #: Which step is looked at, from 1: DDP's first one still has other buckets.
     turn: int = 2
+    #: GPUs that share each sequence (torch's context_parallel), how they exchange keys and values,
+    #: and which of all GPUs is looked at.
+    context: int = 1
+    rotate: str = "allgather"
+    rank: int = 0
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
             value = getattr(self, name)
             if value not in allowed:
                 raise ValueError(f"{name} {value!r}: allowed: {', '.join(map(str, allowed))}")
-        if (self.sharding == "none") != (self.data * self.replicas == 1):
+        if (self.sharding == "none") != (self.data * self.replicas * self.context == 1):
             raise ValueError("sharding: over 2 or more GPUs, and none over one")
 
     @property
     def world(self) -> int:
         """How many GPUs there are."""
-        return self.data * self.replicas * self.tensor
+        return self.data * self.replicas * self.context * self.tensor
 
     def to_row(self) -> dict[str, str]:
         """The case as the first columns of a table."""
@@ -86,7 +92,7 @@ class ShardedCase:
         for field in fields(cls):
             if field.name == "step":
                 values["step"] = Case.from_row(row)
-            elif field.name in ("data", "replicas", "tensor", "turn"):
+            elif field.name in ("data", "replicas", "tensor", "turn", "context", "rank"):
                 values[field.name] = int(row[field.name])
             elif isinstance(field.default, bool):
                 values[field.name] = row[field.name] == "yes"

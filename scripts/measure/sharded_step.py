@@ -42,10 +42,8 @@ class ShardedStep(Step):
             adapters.quantise(built, case.quant_storage, sharded=case.sharding == "fsdp2")
         if adapted:
             built = adapters.apply(built, case.step, device=device)
-        size = (case.step.micro_batch, case.step.sequence)
-        self.tokens = torch.randint(0, self.model.vocabulary, size, device=device)
-        self.labels = self.tokens.clone()
-        self.built = built
+        self.tokens, self.labels = self._whole()
+        self.built, self.mesh = built, mesh
         self.loss = self._own_loss()
         if self.loss is not None:
             losses.within(built, self.loss)
@@ -64,6 +62,23 @@ class ShardedStep(Step):
         """Accelerate's no_sync: gradients are not reduced until the last micro-batch."""
         if not self.sharded.synced:
             self.built.set_requires_gradient_sync(last)
+
+    def around(self) -> AbstractContextManager[Any]:
+        """GPUs that share a sequence take a new batch apart for both passes."""
+        if self.sharded.context == 1:
+            return super().around()
+        self.tokens, self.labels = self._whole()
+        tables = [self.built.model.rotations] if self.case.implementation == "torchtitan" else []
+        whole = [self.tokens, self.labels]
+        context: AbstractContextManager[Any] = sharding.sequence_shared(
+            self.sharded, self.mesh, whole, tables
+        )
+        return context
+
+    def _whole(self) -> tuple[Tensor, Tensor]:
+        size = (self.case.micro_batch, self.case.sequence)
+        tokens = torch.randint(0, self.model.vocabulary, size, device=self.device)
+        return tokens, tokens.clone()
 
     def buckets(self) -> Iterator[Tensor]:
         """DDP's buckets."""
@@ -97,7 +112,7 @@ class ShardedStep(Step):
 def trace(case: ShardedCase, *, rounding: int = ALLOCATION_BYTES, log: Log | None = None) -> Trace:
     """Run the case's second step and count what rank 0 holds."""
     with ExitStack() as within:
-        within.enter_context(fake_group(case.world))
+        within.enter_context(fake_group(case.world, case.rank))
         mesh = sharding.mesh_of(case)
         within.enter_context(fake_mode())
         within.enter_context(sharding.loss_in_parallel(case))

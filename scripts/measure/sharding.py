@@ -31,11 +31,20 @@ class LogitsOf(nn.Module):  # type: ignore[misc, unused-ignore]
 
 def mesh_of(case: ShardedCase) -> Any:
     """The GPUs by what they share. To be made of real numbers, outside fake mode."""
-    shape = {"replicas": case.replicas, "data": case.data, "tensor": case.tensor}
+    shape = {
+        "replicas": case.replicas,
+        "data": case.data,
+        "context": case.context,
+        "tensor": case.tensor,
+    }
     # FSDP2 shards over one dimension even where another is all there is.
     needed = ("data",) if case.sharding == "fsdp2" else ()
     shape = {name: size for name, size in shape.items() if size > 1 or name in needed}
-    return meshes.init_device_mesh("cuda", tuple(shape.values()), mesh_dim_names=tuple(shape))
+    mesh = meshes.init_device_mesh("cuda", tuple(shape.values()), mesh_dim_names=tuple(shape))
+    if case.context > 1:
+        # GPUs that share a sequence hold the same weights, so they are replicas to FSDP2.
+        mesh["data", "context"]._flatten("shards")
+    return mesh
 
 
 def laid_on(built: Any, mesh: Any, case: ShardedCase) -> Any:
@@ -55,7 +64,8 @@ def laid_on(built: Any, mesh: Any, case: ShardedCase) -> Any:
 
 
 def _fully_shard(model: Any, mesh: Any, case: ShardedCase, *, plain: bool) -> None:
-    names = ("replicas", "data") if case.replicas > 1 else ("data",)
+    own = "shards" if case.context > 1 else "data"
+    names = ("replicas", own) if case.replicas > 1 else (own,)
     common: dict[str, Any] = {"mesh": mesh[names], "mp_policy": _policy(case)}
     if case.offload_params:
         # A fake tensor cannot be pinned, which a GPU's memory has no part in.
@@ -207,6 +217,26 @@ class _OnEach(parallel.ParallelStyle):  # type: ignore[misc, unused-ignore]
             return output.to_local()
 
         return tensors.distribute_module(module, mesh, None, given, taken)
+
+
+def sequence_shared(case: ShardedCase, mesh: Any, whole: list[Tensor], tables: list[Tensor]) -> Any:
+    """Within, a micro-batch is this GPU's part of its sequences, and attention sees all parts.
+
+    ``whole`` are the batch's tensors, tokens along their second dimension, and ``tables`` those of
+    the model, positions along their first, which are brought back afterwards.
+    """
+    if case.context == 1:
+        return nullcontext()
+    context: Any = import_module(
+        "torch.distributed.tensor.experimental._context_parallel._attention"
+    )
+    context.set_rotate_method(case.rotate)
+    return context.context_parallel(
+        mesh["context"],
+        buffers=[*whole, *tables],
+        buffer_seq_dims=[*(1 for _ in whole), *(0 for _ in tables)],
+        no_restore_buffers=set(whole),
+    )
 
 
 def loss_in_parallel(case: ShardedCase) -> AbstractContextManager[Any]:

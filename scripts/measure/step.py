@@ -97,6 +97,10 @@ class Step:
     def micro_batch(self, *, last: bool) -> None:
         """A micro-batch begins."""
 
+    def around(self) -> AbstractContextManager[Any]:
+        """What both passes of a micro-batch run in."""
+        return nullcontext()
+
     def buckets(self) -> Iterator[Tensor]:
         """What gradients are sent in, if it stays from step to step."""
         yield from ()
@@ -187,14 +191,15 @@ def run(step: Step, begin: Callable[[str], None]) -> None:
         step.micro_batch(last=number == step.case.micro_batches)
         kept.clear()
         begin("forward")
-        with offloading(step.case):
-            loss, logits = step.forward()
-        if step.case.hold_logits:
-            kept.append(logits)
-        del logits
-        begin("backward")
-        loss.backward()
-        del loss
+        with step.around():
+            with offloading(step.case):
+                loss, logits = step.forward()
+            if step.case.hold_logits:
+                kept.append(logits)
+            del logits
+            begin("backward")
+            loss.backward()
+            del loss
     begin("step")
     if step.case.in_backward:
         begin("end")

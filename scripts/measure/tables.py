@@ -146,6 +146,15 @@ SHARDED_TUNED_COLUMNS = (
 )
 """A row for each step of fine-tuning on one of several GPUs."""
 
+CONTEXT = "context-steps.csv"
+CONTEXT_COLUMNS = (
+    *SHARDED_COLUMNS[: SHARDED_COLUMNS.index("tensor")],
+    *("context", "rotate", "rank", "reshard", "wrap", "prefetch", "reduce_dtype", "synced"),
+    *("parameters", "persistent_bytes", "after_forward_bytes", "after_backward_bytes"),
+    *(f"{phase}_peak_bytes" for phase in ("forward", "backward", "clip", "step")),
+)
+"""A row for each step of one of the GPUs that share each sequence, ``rank`` of all."""
+
 REAL = "real-steps.csv"
 REAL_COLUMNS = (
     "step",
@@ -285,6 +294,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     SHARDED: SHARDED_COLUMNS,
     SHARDED_PEAKS: PEAK_COLUMNS,
     SHARDED_TUNED: SHARDED_TUNED_COLUMNS,
+    CONTEXT: CONTEXT_COLUMNS,
     REAL: REAL_COLUMNS,
     MEGATRON: MEGATRON_COLUMNS,
     ZERO: ZERO_COLUMNS,

@@ -113,6 +113,16 @@ DEEPSPEED_3: dict[str, object] = {
                 "pipeline_parallel_microbatch_size = 1",
             ),
         ),
+        (
+            "torchtitan",
+            PAPER,
+            {"context": 2},
+            (
+                "[parallelism]",
+                "context_parallel_degree = 2",
+                'context_parallel_rotate_method = "alltoall"',
+            ),
+        ),
         # Megatron-LM, arguments.py, and Megatron FSDP's guide
         (
             "Megatron",

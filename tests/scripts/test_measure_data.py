@@ -9,7 +9,7 @@ from math import prod
 
 import pytest
 
-from measure import blocks, matrix, tables, tuned
+from measure import blocks, context_matrix, matrix, tables, tuned
 from measure.case import Case
 from measure.fsdp1_case import Fsdp1Case
 from measure.fsdp1_matrix import cases as fsdp1_cases
@@ -42,7 +42,7 @@ def test_versions_and_dates_are_known():
     versions = json.loads((FOLDER / "versions.json").read_text(encoding="utf-8"))
     assert set(versions) == {
         *("blocks", "steps", "sharded", "sharded-tuning", "tuning", "real", "compiled"),
-        *("megatron", "zero", "fsdp1", "pipelines"),
+        *("megatron", "zero", "fsdp1", "pipelines", "context"),
     }
     assert versions["tuning"]["peft"]
     for kind in ("megatron", "pipelines"):
@@ -68,6 +68,15 @@ def test_every_block_case_was_traced():
 
 def test_every_step_of_fine_tuning_was_traced():
     assert [Case.from_row(row) for row in tables.read(tables.TUNED)] == list(tuned.cases())
+
+
+def test_every_step_of_gpus_that_share_a_sequence_was_traced():
+    rows, cases = tables.read(tables.CONTEXT), context_matrix.cases()
+    names = [name for name in tables.CONTEXT_COLUMNS if name in cases[0].to_row()]
+    assert {"context", "rotate", "rank"} <= {*names}
+    assert [[row[name] for name in names] for row in rows] == [
+        [case.to_row()[name] for name in names] for case in cases
+    ]
 
 
 def test_every_step_of_the_first_fsdp_was_traced():

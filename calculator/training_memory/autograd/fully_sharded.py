@@ -240,17 +240,19 @@ class FullySharded(Units):
         if not self.reduces:
             self._wait(one)
             return
-        gradients = []
+        gradients = dict[str, Tensor]()
         for weight in one.weights():
             gradient = one.sums.pop(weight.name, weight.grad)
             if gradient is not None:
-                gradients.append(self._as_weight(weight, gradient))
+                gradients[weight.name] = self._as_weight(weight, gradient)
                 weight.grad = gradient = None
         one.gathered = None
         self.reducing = None
         if not gradients:
             return
         one.reduced = None
+        # A variable of foreach_reduce's loop holds the last of them until it returns.
+        last = gradients[_last_of(one.kind, list(gradients))]
         given = self._take(one, "r", "gradients, side by side", REDUCE)
         # There is one at a time: the next layer's takes the place of this one's.
         self.tape.facts[given.number].part = NOWHERE
@@ -264,6 +266,7 @@ class FullySharded(Units):
             self.tape.count_as(share, Category.GRADIENTS)
             one.grad = share
         self.reducing = given
+        del last
 
     def _wait(self, one: Unit) -> None:
         """Keep whole gradients for the next micro-batch, in the dtype to reduce them in.
@@ -322,6 +325,15 @@ class FullySharded(Units):
         if self.early_tail:
             kinds = ("root", "tail", "embedding", "layer")
         return [one for kind in kinds for one in self.units.values() if one.kind == kind]
+
+
+def _last_of(kind: str, names: Sequence[str]) -> str:
+    """Which of a unit's weights the model has last, as its modules come."""
+    if kind == "layer":
+        # Norms come after attention and the feed-forward layer, whose weights alone have adapters.
+        return next((name for name in reversed(names) if name.endswith("norm")), names[-1])
+    after = ("head bias", "head", *(("embedding",) if kind == "tail" else ()), "final norm bias")
+    return next((name for name in (*after, "final norm") if name in names), names[-1])
 
 
 def _weights(outer: Callable[[str], Sequence[Parameter]], kind: str) -> Weights:

@@ -46,6 +46,10 @@ def fused(
     """``F.scaled_dot_product_attention``; where it ``copies``, into the order of the tokens."""
     if structure.kernel == "math":
         made = _math(tape, q, k, v, structure)
+    elif structure.split.context > 1:
+        scratch = scratch_of(structure) if structure.scratch else ()
+        gpus, gathers = structure.split.context, structure.split.gathers
+        made = op.ring_attention(tape, q, k, v, HEAD_ROWS, gpus, gathers=gathers, scratch=scratch)
     else:
         efficient = structure.kernel == "efficient"
         lse = PADDED_HEAD_ROWS if efficient else HEAD_ROWS

@@ -28,6 +28,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "sequence_parallel": ("sequence_parallel", "tokens split among them too"),
     "pipeline": ("pipeline", "pipeline stages"),
     "context": ("context", "GPUs that share each sequence"),
+    "context_exchange": ("context_exchange", "how they see each other's keys and values"),
     "interleave": ("interleave", "parts of the model on a pipeline stage"),
     "virtual_layers": ("interleave", "layers in such a part"),
     "expert": ("expert", "GPUs among which experts are spread"),

@@ -51,6 +51,10 @@ def finish(values: Mapping[str, object], settings: dict[str, object]) -> None:
     parallelism = values.get("parallelism")
     if isinstance(parallelism, Mapping) and word_of(parallelism.get(_SEQUENCE, True)) == "false":
         settings["sequence_parallel"] = False
+    if settings.get("context", 1) == 1:
+        settings.pop("context_exchange", None)
+    else:
+        settings.setdefault("context_exchange", "all-gather")
     if "model_spec" in values or "function" in values:
         _registered(values, settings)
     else:
@@ -273,6 +277,14 @@ FORMAT = Format(
         count(
             "parallelism.context_parallel_degree", "context", "experimental.context_parallel_degree"
         ),
+        choice(
+            "parallelism.context_parallel_rotate_method",
+            {
+                "allgather": {"context_exchange": "all-gather"},
+                "alltoall": {"context_exchange": "ring"},
+            },
+            "experimental.context_parallel_rotate_method",
+        ),
         count("parallelism.expert_parallel_degree", "expert"),
         count("parallelism.expert_tensor_parallel_degree", "expert_tensor"),
         _mode,
@@ -302,7 +314,7 @@ FORMAT = Format(
             model.print_after_conversion model.norm_type optimizer.* lr_scheduler.*
             training.dataset* training.steps training.mixed_precision_reduce training.gc_*
             training.seed training.determin* training.warmup_steps training.data_parallel_type
-            compile.* parallelism.enable_compiled* parallelism.context_parallel_rotate_method
+            compile.* parallelism.enable_compiled*
             parallelism.context_parallel_load* checkpoint.* comm.*
             memory_estimation.* activation_checkpoint.preserve*
             activation_checkpoint.determinism* activation_checkpoint.visualize*

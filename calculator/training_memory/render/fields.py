@@ -439,8 +439,9 @@ _GENERAL: tuple[Field, ...] = (
         "context_exchange",
         "Exchange within a sequence",
         Place.SPLIT,
-        "How GPUs that share a sequence see each other's keys and values: passed round, gathered "
-        "by all, or heads exchanged for tokens. Not for the textbook.",
+        "How GPUs that share a sequence see each other's keys and values: passed round (PyTorch's "
+        "alltoall), gathered by all (its allgather, torchtitan's usual way), or heads exchanged "
+        "for tokens (Megatron). Not for the textbook.",
         _of(
             Exchange,
             {

@@ -41,6 +41,7 @@ from .parallel import (
     shared_input,
 )
 from .parallel_loss import cross_entropy as cross_entropy_in_parallel
+from .ring import ring_attention
 from .views import (
     by_tokens,
     cast,
@@ -98,6 +99,7 @@ __all__ = [
     "part_of_embedding",
     "reciprocal_root",
     "reduced",
+    "ring_attention",
     "rms_norm",
     "rows",
     "scale",

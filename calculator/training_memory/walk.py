@@ -150,10 +150,12 @@ class _Running:
             self.peak = self.total + segment.peak
             self.parts = tuple(map(sum, zip(self.now, segment.parts, strict=True)))
             self.at, self.counters = segment.at, segment.counters
-        for place, most in enumerate(segment.largest):
-            if most:
-                self.largest[place] = max(self.largest[place], self.now[place] + most)
-            self.now[place] += segment.remains[place]
+        now, largest = self.now, self.largest
+        for place, (most, remains) in enumerate(zip(segment.largest, segment.remains, strict=True)):
+            if most and now[place] + most > largest[place]:
+                largest[place] = now[place] + most
+            if remains:
+                now[place] += remains
         self.total += sum(segment.remains)
 
     def repeated(self, one: Segment, repeat: Repeat) -> None:

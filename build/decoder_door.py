@@ -2,9 +2,10 @@
 
 ``{"do": "begin", "steps", "seed", "page"}`` makes a run ready; ``{"do": "next", "run"}`` does its
 next piece (a training step, the count, one tensor's gradient) and is sent again until ``done``;
-``{"do": "stop", "run"}`` ends it early. Between two pieces nothing runs, so the same Python can
-answer the rest of the page, and a reader can stop. ``page`` is what the page says of its own run,
-with which this one is compared.
+``{"do": "stop", "run"}`` ends it early. A run that has ended, or was another Python's, which broke,
+is not ``ok``, without an error. Between two pieces nothing runs, so the same Python can answer the
+rest of the page, and a reader can stop. ``page`` is what the page says of its own run, with which
+this one is compared.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _begin(request: dict[str, Any]) -> dict[str, object]:
 def _next(request: dict[str, Any]) -> dict[str, object]:
     run = request["run"]
     if run not in _runs:
-        raise LookupError(f"run {run} has ended")
+        return {"ok": False, "errors": []}
     piece = next(_runs[run])
     if piece["done"]:
         del _runs[run]

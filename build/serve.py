@@ -49,6 +49,11 @@ class SiteServer(ThreadingHTTPServer):
         self.base = f"/{base.strip('/')}/" if base.strip("/") else "/"
         super().__init__((host, port), SiteHandler)
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that leaves a page hangs up on what it asked for; anything else is told."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]  # as it came
+
     @property
     def url(self) -> str:
         """The address of the first page, with its closing slash."""

@@ -117,7 +117,8 @@ class Run {
   /** @param {AbortSignal} signal */
   async #run(signal) {
     const chosen = Object.fromEntries(new FormData(this.#form));
-    let piece = await this.#ask({ do: "begin", page: this.#page, ...chosen });
+    const begin = { do: "begin", page: this.#page, ...chosen };
+    let piece = await this.#ask(begin);
     if (!piece.ok) {
       this.#refuse(piece);
       return;
@@ -128,7 +129,10 @@ class Run {
       this.#show(piece);
       if (piece.done) break;
       const what = signal.aborted ? "stop" : "next";
-      piece = /** @type {Piece} */ (await this.#ask({ do: what, run: piece.run }));
+      let next = await this.#ask({ do: what, run: piece.run });
+      // Python broke and was started again, and has forgotten the run: the same one once more.
+      if (!next.ok) next = await this.#ask(begin);
+      piece = /** @type {Piece} */ (next);
       if (this.#left.signal.aborted) return;
     }
     this.#button(".runner-go").textContent = WORDS.again;

@@ -178,17 +178,20 @@ export class Runtime {
    * @param {string} path  relative to the site's root
    */
   async use(path) {
-    let used = this.#used.get(path);
-    if (used === undefined) {
-      used = this.#send({ type: "use", package: new URL(path, ROOT).href });
-      this.#used.set(path, used);
-    }
+    const used = this.#used.get(path) ?? this.#fetch(path);
     try {
       await used;
     } catch (error) {
       this.#used.delete(path);
       throw error;
     }
+  }
+
+  /** @param {string} path */
+  #fetch(path) {
+    const used = this.#send({ type: "use", package: new URL(path, ROOT).href });
+    this.#used.set(path, used);
+    return used;
   }
 
   /**
@@ -227,10 +230,16 @@ export class Runtime {
     });
   }
 
-  #ready() {
+  async #ready() {
     tellReady(undefined);
-    // What a memory that broke left unanswered.
-    for (const { message } of this.#asked.values()) this.#worker?.postMessage(message);
+    // After a memory that broke: what it held besides, and then what it left unanswered.
+    const worker = this.#worker;
+    const left = [...this.#asked.values()];
+    const fetched = new Set(left.map(({ message }) => message.package));
+    const lost = [...this.#used.keys()].filter((path) => !fetched.has(new URL(path, ROOT).href));
+    await Promise.all(lost.map((path) => this.#fetch(path).catch(() => this.#used.delete(path))));
+    if (worker !== this.#worker) return; // it failed meanwhile
+    for (const { message } of left) worker?.postMessage(message);
     this.#become({ name: "ready" });
   }
 
@@ -261,7 +270,6 @@ export class Runtime {
       return;
     }
     this.#worker?.terminate();
-    this.#used.clear();
     this.#kind = "plain";
     this.#begin();
   }

@@ -133,3 +133,12 @@ def test_without_a_site_it_says_what_to_do(tmp_path, capsys):
 def test_a_taken_port_is_explained(site, server, capsys):
     assert main(["--site", str(site), "--port", str(server.server_port)]) == 2
     assert "PORT=8001" in capsys.readouterr().err
+
+
+def test_a_reader_that_hangs_up_is_no_news_and_anything_else_is(server, capsys):
+    for problem, told in ((ConnectionResetError(), False), (ValueError("odd"), True)):
+        try:
+            raise problem
+        except type(problem):
+            server.handle_error(None, ("127.0.0.1", 1))
+        assert bool(capsys.readouterr().err) is told

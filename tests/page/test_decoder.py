@@ -158,6 +158,25 @@ def test_one_can_type_and_stop_while_it_runs(decoder: Decoder) -> None:
     expect(decoder.section.locator(".curve-beside")).to_have_count(0)
 
 
+def test_a_run_survives_that_its_python_breaks(decoder: Decoder) -> None:
+    """The memory that a start begins with breaks: Python starts plainly, and so does the run."""
+    decoder.steps.select_option("20")
+    decoder.go.click()
+    decoder.going_on()
+    decoder.page.evaluate(
+        """async () => {
+            const {href} = new URL("runtime.js",
+                document.querySelector('script[src*="calculator/page.js"]').src);
+            const runtime = (await import(href)).python();
+            // What no door ever does: fail.
+            await runtime.ask("{}", "no_such_door").catch(() => {});
+        }"""
+    )
+    decoder.wait()
+    expect(decoder.part("verdict")).to_contain_text("2,320 values kept, 2,496 by the formula.")
+    expect(decoder.part("verdict")).to_contain_text("Steps 1 to 20 are those of this page's run")
+
+
 def test_what_cannot_be_run_is_refused_beside_its_field(decoder: Decoder) -> None:
     decoder.seed.fill("many")
     decoder.go.click()

@@ -160,3 +160,22 @@ def test_tables_can_be_downloaded(page: Page, built_site: Path) -> None:
         page.get_by_role("link", name="Download as CSV").first.click()
     downloaded = Path(waiting.value.path()).read_bytes()
     assert downloaded == (built_site / "generated" / "results.csv").read_bytes()
+
+
+def test_the_tabs_do_not_fade_in(new_context: Callable[..., BrowserContext]) -> None:
+    """The theme hides them and shows them again as it comes to know where a page is scrolled to."""
+    page = settled(new_context(viewport={"width": 1280, "height": 800}).new_page(), "/chapter/")
+    fading = page.evaluate(
+        """async () => {
+            const tabs = document.querySelector(".md-tabs");
+            const link = tabs.querySelector(".md-tabs__link");
+            tabs.hidden = true;
+            await new Promise((done) => setTimeout(done, 400));
+            tabs.hidden = false;
+            await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+            return [getComputedStyle(link).opacity,
+                ...link.getAnimations().map((one) => one.transitionProperty)];
+        }"""
+    )
+    assert "opacity" not in fading
+    assert fading[0] == "1"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from .autograd.memory import ITEM_BYTES
 from .layouts import Layout, Weight, bytes_of, rounded
-from .splitting import WHOLE, Share, shard_of, sharded
+from .splitting import WHOLE, Share, divided, shard_of, sharded
 from .tuning import LINEAR, Adapter, QuantStorage, Tuning
 
 _BLOCK, _BLOCK_OF_SCALES = 64, 256
@@ -26,6 +26,7 @@ def frozen(layout: Layout, tuning: Tuning, share: Share = WHOLE) -> Iterator[tup
     scales, which are none.
     """
     item_bytes = ITEM_BYTES[tuning.frozen_dtype]
+    layout = divided(layout, share.tensor)
     if tuning.adapter is not Adapter.QLORA:
         yield "frozen weights", bytes_of(sharded(layout, share.shards), item_bytes), READ
         return

@@ -10,7 +10,7 @@ from .frozen import in_storage, is_packed
 from .layouts import Weight, adapter_of, layout_of, rounded
 from .model import Model
 from .records import dataclass
-from .splitting import Share, shard_of, share_of_layout, symbol_of, units
+from .splitting import Share, divided, shard_of, share_of_layout, symbol_of, units
 from .tuning import FULL, QuantStorage, Tuning, targeted
 
 
@@ -35,7 +35,9 @@ def unit_values(
     are computed with, and reduces gradients of what is trained.
     """
     whole = layout_of(model, implementation)
-    layout = whole if not tuning.trains_all else share_of_layout(whole, share)
+    # Of adapters' weights each part is shared out by itself.
+    adapted = not tuning.trains_all
+    layout = divided(whole, share.tensor) if adapted else share_of_layout(whole, share)
     found = []
     for unit, weights in units(layout, wrap, tied=model.tied).items():
         parts = list(_parts(weights, share, tuning, transposed=whole.transposed))

@@ -10,7 +10,7 @@ from .autograd.memory import ITEM_BYTES
 from .categories import Category
 from .events import Event, Group, Phase
 from .frozen import frozen, stays_on_the_gpu
-from .layouts import Layout, buffers_of, bytes_of, layout_of, rounded, trained
+from .layouts import Layout, buffers_of, bytes_of, layout_of, rounded
 from .model import Model
 from .optimizers import CODES_BYTES, LEAST_IN_8_BITS, Optimizer, get
 from .records import dataclass
@@ -62,7 +62,7 @@ def held(
         stored = flat.kept(whole, share, tied=model.tied)
         layout = flat.stepped(whole, share, tied=model.tied)
     else:
-        stored = layout = share_of_layout(trained(whole, tuning), share)
+        stored = layout = share_of_layout(whole, share, tuning)
     if share.away:
         rows = [
             (name, Category.WEIGHTS, size, why)

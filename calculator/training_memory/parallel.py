@@ -11,7 +11,7 @@ from .layout import Layout
 from .model import Model
 from .sharding import Sharding, Way
 from .switches import Loss, Switches
-from .tuning import Tuning
+from .tuning import Adapter, Targets, Tuning
 
 #: Models whose plan in transformers is Llama's.
 _PLANNED = ("llama", "mistral", "qwen", "gemma")
@@ -61,13 +61,26 @@ def refused(
     if layout.data > 1 and sharding.sharding is not Way.FSDP2:
         allowed = "beside tensor parallelism there is only fsdp2"
         yield InputError("sharding", str(sharding.sharding), allowed)
-    if not tuning.trains_all:
-        allowed = (
-            "none with tensor parallelism: adapters beside shares of a weight are not followed"
-        )
-        yield InputError("adapter", str(tuning.adapter), allowed)
+    if not tuning.trains_all and implementation is Implementation.HUGGINGFACE:
+        yield from _adapters(tuning)
     if layout.data == 1:
         yield from not_shared(switches)
     if switches.loss is not Loss.FULL:
         allowed = "full with tensor parallelism, whose head has a part of the vocabulary"
         yield InputError("loss", str(switches.loss), allowed)
+
+
+def _adapters(tuning: Tuning) -> Iterator[InputError]:
+    """What stops of PEFT 0.21 with transformers 5.24, as tried."""
+    if tuning.adapter is Adapter.QLORA:
+        allowed = (
+            "none or lora with tensor parallelism: a weight in 4 bits that is split loses "
+            "bitsandbytes' state (a DTensor has no compress_statistics)"
+        )
+        yield InputError("adapter", str(tuning.adapter), allowed)
+    elif tuning.adapter_targets is Targets.ALL_LINEAR:
+        allowed = (
+            "query-value with tensor parallelism: PEFT makes the adapters of attention output and "
+            "down as wide as a GPU's share, and transformers splits them once more and stops"
+        )
+        yield InputError("adapter_targets", str(tuning.adapter_targets), allowed)

@@ -15,7 +15,7 @@ from .formula import Formula
 from .frozen import frozen
 from .held import MASTER_COPIES, item_bytes_of
 from .implementations import BY_STAGES
-from .layouts import Layout, Weight, buffers_of, layout_of, trained
+from .layouts import Layout, Weight, buffers_of, layout_of
 from .optimizers import get, is_hidden_matrix
 from .rank import Rank
 from .recorded import sizes_of
@@ -25,7 +25,7 @@ from .run import Run
 from .scratch import Room
 from .shares import share_of
 from .slices import Work, finished
-from .splitting import sharded, total_bytes
+from .splitting import share_of_layout, total_bytes
 from .structure import chunk_sizes, computes_in
 
 #: The first step has no optimizer states yet, the second finds the first one's segments; what the
@@ -94,7 +94,7 @@ class _Player:
         if self.share.flat:
             self.layout = flat.stepped(self.whole, self.share, tied=run.model.tied)
         else:
-            self.layout = sharded(trained(self.whole, run.tuning), self.share.shards)
+            self.layout = share_of_layout(self.whole, self.share, run.tuning)
         self.optimizer = get(optimizer_id(run))
         #: What stays to the end.
         self.kept: list[Block] = []

@@ -275,7 +275,7 @@ def _deepspeeds(run: Run) -> bool:
 def _torchtitan(changed: set[str], run: Run) -> _Lines:
     layout = run.layout
     if "adapter" in changed:
-        yield _Lacks("adapters: they are the model's, by Hugging Face's peft")
+        yield _Lacks("PEFT's adapters: its own LoRA (0.3's LoRAConverter) is beside the head too")
     if changed & {"micro_batch", "micro_batches", "sequence", "data", "offload_param"}:
         yield "[training]"
         if changed & _BATCH:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from .layouts import Layout, Weight, rounded
+from .layouts import Layout, Weight, rounded, trained
 from .records import dataclass
+from .tuning import FULL, Tuning
 
 #: The units that FSDP2 gathers: each layer, the embedding, the last norm and the head, and the
 #: whole model with what is left.
@@ -130,8 +131,14 @@ def _division(weight: Weight, tensor: int) -> Weight:
 
 
 def is_divided(weight: Weight) -> bool:
-    """Whether tensor-parallel GPUs share a weight, and do not each have all of it."""
-    return weight.name in (*_BY_FIRST, *_BY_SECOND)
+    """Whether tensor-parallel GPUs share a weight, and do not each have all of it.
+
+    Of an adapter's two matrices that one is shared whose features they share (PEFT 0.21,
+    tuners/lora/model.py, add_lora_tp_hooks_dtensor).
+    """
+    name, _, which = weight.name.partition("'s adapter, ")
+    shared = {"up": _BY_FIRST, "down": _BY_SECOND}.get(which, (*_BY_FIRST, *_BY_SECOND))
+    return name in shared
 
 
 def _each(layout: Layout, change: Callable[[Weight], Weight]) -> Layout:
@@ -140,12 +147,13 @@ def _each(layout: Layout, change: Callable[[Weight], Weight]) -> Layout:
         layer=tuple(map(change, layout.layer)),
         last=tuple(map(change, layout.last)),
         layers=layout.layers,
+        transposed=layout.transposed,
     )
 
 
-def share_of_layout(layout: Layout, share: Share) -> Layout:
-    """What one GPU keeps of each weight."""
-    return sharded(divided(layout, share.tensor), share.shards)
+def share_of_layout(layout: Layout, share: Share, tuning: Tuning = FULL) -> Layout:
+    """What one GPU keeps of each weight that is trained."""
+    return sharded(trained(divided(layout, share.tensor), tuning), share.shards)
 
 
 def sharded(layout: Layout, shards: int) -> Layout:

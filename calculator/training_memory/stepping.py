@@ -9,7 +9,7 @@ from . import flat, updates
 from .autograd.memory import Storage
 from .events import Group
 from .held import item_bytes_of
-from .layouts import Layout, Weight, bytes_of, layout_of, rounded, trained
+from .layouts import Layout, Weight, bytes_of, layout_of, rounded
 from .model import Model
 from .optimizers import Optimizer, get, is_hidden_matrix
 from .recorded import Sized, sizes_of
@@ -41,7 +41,7 @@ def step(
     if share.flat:
         layout = flat.stepped(whole, share, tied=model.tied)
     else:
-        layout = share_of_layout(trained(whole, tuning), share)
+        layout = share_of_layout(whole, share, tuning)
     chosen = get(optimizer)
     item_bytes = item_bytes_of(precision, tuning)
     room = Room()
@@ -106,7 +106,10 @@ def _groups(
         return tuple(part for part in parts if part.tensors)
     if share.tensor == 1 or implementation != "huggingface":
         return (layout,)
-    return (layout.where(is_divided), layout.where(lambda weight: not is_divided(weight)))
+    parts = (layout.where(is_divided), layout.where(lambda weight: not is_divided(weight)))
+    # The model's first tensor is in the first group.
+    first = (*layout.first, *layout.layer)[0]
+    return parts if is_divided(first) else parts[::-1]
 
 
 def decays(weight: Weight) -> bool:

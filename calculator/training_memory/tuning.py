@@ -145,7 +145,12 @@ def refused(
     """What adapters do not go with."""
     adapter = str(tuning.adapter)
     if implementation != "huggingface":
-        allowed = f"none with the implementation {implementation}; the adapters here are PEFT's, "
+        own = ""
+        if implementation == "torchtitan":
+            own = ", and torchtitan 0.3's own LoRA, beside the head as well, is not followed"
+        allowed = (
+            f"none with the implementation {implementation}; the adapters here are PEFT's{own}, "
+        )
         yield InputError("adapter", adapter, allowed + "so set implementation to huggingface")
         return
     if model.experts:

@@ -40,6 +40,7 @@ class ShardedStep(Step):
         recompute.apply(built, case.step.recompute, offload=case.step.offload == "checkpoints")
         if case.step.adapter == "qlora":
             adapters.quantise(built, case.quant_storage, sharded=case.sharding == "fsdp2")
+        sharding.split(built, mesh, case)
         if adapted:
             built = adapters.apply(built, case.step, device=device)
         self.tokens, self.labels = self._whole()

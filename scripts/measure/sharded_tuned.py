@@ -43,6 +43,7 @@ def cases() -> tuple[ShardedCase, ...]:
                 *_uneven(),
                 *_clipped(),
                 *_split_and_roomy(),
+                *_split_and_adapted(),
             )
         )
     )
@@ -318,3 +319,23 @@ def _split_and_roomy() -> Iterator[ShardedCase]:
         yield away
         again = step.with_(recompute="full", micro_batches=3, clip=True)
         yield away.with_(step=again, wrap="layers", synced=sequence)
+
+
+def _split_and_adapted() -> Iterator[ShardedCase]:
+    """LoRA beside queries and values that are split; beside more of a layer PEFT's stops."""
+    for model, tensor in (("llama-3-8b", 4), ("qwen2.5-0.5b", 2)):
+        step = _case(
+            model,
+            shape=(("layers", 3), ("vocabulary", 4096)),
+            adapter="lora",
+            adapter_targets="query-value",
+        )
+        for recompute in ("none", "full"):
+            again = step.with_(recompute=recompute)
+            yield ShardedCase(step=again, tensor=tensor)
+            sixteen = again.with_(precision="bf16", adapter_dtype="bf16")
+            yield ShardedCase(step=sixteen, tensor=tensor)
+            waits = again.with_(clip=True, micro_batches=3, adapter_dropout=True)
+            yield ShardedCase(step=waits, tensor=tensor)
+            yield ShardedCase(step=again.with_(frozen_dtype="fp32"), tensor=tensor)
+        yield ShardedCase(step=step, tensor=tensor, data=4, sharding="fsdp2", wrap="ends")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 from .backend import Tensor, nn, torch
@@ -31,11 +32,12 @@ class LogitsOf(nn.Module):  # type: ignore[misc, unused-ignore]
 
 def mesh_of(case: ShardedCase) -> Any:
     """The GPUs by what they share. To be made of real numbers, outside fake mode."""
+    # PEFT looks for tensor-parallel GPUs by transformers' name of them.
     shape = {
         "replicas": case.replicas,
         "data": case.data,
         "context": case.context,
-        "tensor": case.tensor,
+        "tp": case.tensor,
     }
     # FSDP2 shards over one dimension even where another is all there is.
     needed = ("data",) if case.sharding == "fsdp2" else ()
@@ -47,13 +49,17 @@ def mesh_of(case: ShardedCase) -> Any:
     return mesh
 
 
-def laid_on(built: Any, mesh: Any, case: ShardedCase) -> Any:
-    """The model, split as the case says; called as before."""
-    plain = case.step.implementation == "torchtitan"
-    if case.tensor > 1 and plain:
-        _split_layers(built, mesh["tensor"], sequence=case.sequence_parallel)
+def split(built: Any, mesh: Any, case: ShardedCase) -> None:
+    """Split each layer among tensor-parallel GPUs, as the case says; before it has adapters."""
+    if case.tensor > 1 and case.step.implementation == "torchtitan":
+        _split_layers(built, mesh["tp"], sequence=case.sequence_parallel)
     elif case.tensor > 1:
-        _split_by_plan(built, mesh["tensor"])
+        _split_by_plan(built, mesh["tp"])
+
+
+def laid_on(built: Any, mesh: Any, case: ShardedCase) -> Any:
+    """The model, shared out as the case says; called as before."""
+    plain = case.step.implementation == "torchtitan"
     model = LogitsOf(built) if plain else built
     if case.sharding == "fsdp2":
         _fully_shard(model, mesh, case, plain=plain)
@@ -204,6 +210,9 @@ def _split_by_plan(built: Any, mesh: Any) -> None:
     styles.apply_tensor_parallelism(built, mesh, plan)
     if tied:
         head.weight = embedding.weight
+    # As from_pretrained leaves a model, by which PEFT splits its adapters.
+    built._device_mesh = mesh
+    built.config.distributed_config = SimpleNamespace(tp_size=mesh.size())
 
 
 class _OnEach(parallel.ParallelStyle):  # type: ignore[misc, unused-ignore]

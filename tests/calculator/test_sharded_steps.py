@@ -225,7 +225,12 @@ def test_what_a_way_of_sharding_has_not_is_refused_with_the_reason(request_json,
             "sequence_parallel",
             "leave the tokens whole",
         ),
-        ({"implementation": "huggingface", "adapter": "lora"}, "adapter", "shares of a weight"),
+        (
+            {"implementation": "huggingface", "adapter": "lora"},
+            "adapter_targets",
+            "query-value with tensor parallelism",
+        ),
+        ({"implementation": "huggingface", "adapter": "qlora"}, "adapter", "compress_statistics"),
         ({"optimizer": "adamw-8bit"}, "optimizer", "a DTensor"),
         ({"model": "llama-3-8b", "tensor": 16}, "tensor", "has 8"),
         (

@@ -101,6 +101,7 @@ def test_the_rows_are_many_and_of_every_kind():
     assert {row["adapter_rank"] for row in STEPS} == {"8", "16"}
     assert sum(row["offload_params"] == "yes" and row["adapter"] != "none" for row in STEPS) >= 15
     assert sum(row["clip"] == "yes" for row in split) >= 20
+    assert sum(row["adapter"] == "lora" for row in split) >= 18
     assert len({row["model"] for row in STEPS}) >= 14
     names = ("adapter_targets", "adapter_dtype", "frozen_dtype", "quant_storage")
     for name in (*names, "reshard", "wrap", "prefetch", "reduce_dtype", "bucket_views", "turn"):
@@ -236,3 +237,25 @@ def test_beside_adapters_what_is_frozen_is_on_the_cpu_as_well():
         # The adapters, their gradients and two moments.
         there = (kept + 16 * adapters) // 8
         assert there <= host_bytes(away) < 1.001 * there
+
+
+def test_torchtitans_own_lora_is_refused_with_the_reason():
+    # torchtitan 0.3.0, components/lora.py: LoRAConverter without target_modules takes every Linear.
+    with pytest.raises(InputErrors, match="own LoRA, beside the head as well"):
+        Run.from_json({"implementation": "torchtitan", "adapter": "lora"})
+
+
+def test_of_a_split_products_adapter_the_matrix_after_it_is_split():
+    run = Run.from_json(
+        {
+            "implementation": "huggingface",
+            "model": "llama-3-8b",
+            "tensor": 4,
+            "recipe": "autocast-adam",
+            "adapter": "lora",
+            "adapter_targets": "query-value",
+        }
+    )
+    held = {row.name: row.bytes for row in held_rows(run)}
+    # Rank 16, 32 layers: down to the rank whole, up from it a quarter of 4,096 and of 1,024.
+    assert held["adapters"] == 4 * 32 * 16 * (2 * 4096 + (4096 + 1024) // 4)

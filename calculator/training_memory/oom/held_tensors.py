@@ -15,13 +15,13 @@ from ..estimate import RankEstimate
 from ..events import Phase
 from ..formula import product
 from ..held import MASTER_COPIES, item_bytes_of
-from ..layouts import Weight, layout_of, trained
+from ..layouts import Weight, layout_of
 from ..model import Model
 from ..optimizers import get
 from ..recorded_step import optimizer_id
 from ..run import Run
 from ..shares import share_of
-from ..splitting import sharded
+from ..splitting import share_of_layout
 from ..structure import computes_in
 from .suspects import Asks, Suspect
 
@@ -36,7 +36,7 @@ def held_tensors(run: Run, on: RankEstimate, asks: Asks) -> Iterator[Suspect]:
     if share.flat:
         layout = flat.kept(whole, share, tied=run.model.tied)
     else:
-        layout = sharded(trained(whole, run.tuning), share.shards)
+        layout = share_of_layout(whole, share, run.tuning)
     precision = run.recipe.precision
     weight_bytes = 4 if computes_in(precision) == "fp32" else 2
     if not run.tuning.trains_all:

@@ -478,7 +478,11 @@ def _split_words(before: Run, after: Run) -> Iterator[str]:
     old, new = before.layout, after.layout
     if (new.data, new.zero) != (old.data, old.zero):
         if new.data == 1:
-            yield "One replica"
+            if old.data > 1:
+                yield "One replica"
+            elif new.context == old.context:
+                # GPUs that share a sequence share the weights as replicas do.
+                yield f"ZeRO-{new.zero} over a sequence's GPUs" if new.zero else "No ZeRO"
         elif new.zero:
             the = "the " if new.data == old.data else ""
             yield f"ZeRO-{new.zero} over {the}{new.data:,} replicas"

@@ -11,6 +11,7 @@ from traced import asked as traced_run
 from training_memory.categories import Category
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
+from training_memory.moves import words
 from training_memory.readers.formats import read_files
 from training_memory.recorded_step import held_rows, optimizer_step, sized
 from training_memory.run import Run
@@ -94,6 +95,12 @@ def test_each_gpu_has_its_share_of_the_logits():
         for how in ({"data": 8}, {"context": 8})
     )
     assert abs(whole - 8 * eighth) < 8 * 8 * 512
+
+
+def test_a_change_to_it_is_called_what_it_is():
+    before = Run.from_json({**LONG, "recompute": "full"})
+    after = Run.from_json({**LONG, "recompute": "full", "context": 4})
+    assert words(before, after) == ("Context parallelism: 4 GPUs share a sequence",)
 
 
 @pytest.mark.parametrize(

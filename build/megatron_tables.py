@@ -47,6 +47,7 @@ def run_of(row: Row) -> Run:
             "dropout": row["dropout"] == "yes",
             "mtp_layers": int(row["mtp_layers"]),
             "routing": row["routing"],
+            "permutation": "unfused" if row["permutation"] == "unfused" else None,
             # A dense model has no experts that GPUs could share.
             "expert_tensor": row["expert_tensor"] if row["expert"] != "1" else None,
         }

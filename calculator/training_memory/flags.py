@@ -50,6 +50,10 @@ RUN_HELP = {
     "norm_kernel": ("NAME", f"the same, RMSNorm by one kernel or several: {', '.join(Fusion)}"),
     "dropout": ("on|off", "the same: whether the model's dropouts drop anything"),
     "compile": ("NAME", f"of torchtitan, by torch.compile: {', '.join(Compile)}"),
+    "permutation": (
+        "NAME",
+        f"of Megatron: experts' tokens in order by one kernel or several: {', '.join(Fusion)}",
+    ),
     "mtp_layers": ("N", "of Megatron: further layers, each of which predicts a token further on"),
     "adapter": ("NAME", f"what is trained in place of all weights: {', '.join(Adapter)}"),
     "adapter_rank": ("N", "rank of the adapters"),

@@ -94,8 +94,8 @@ def _megatron(run: Run) -> Iterator[str]:
                 "--routing worst this GPU's get all that can come."
             )
         yield (
-            "Other ways to run experts than all-to-all with grouped products and fused "
-            "permutation, the router in fp32 with a balancing loss."
+            "Other ways to run experts than all-to-all with grouped products, the router in fp32 "
+            "with a balancing loss."
         )
     yield "Buffers of communication that is overlapped with products (--tp-comm-overlap)."
 

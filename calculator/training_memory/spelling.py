@@ -17,7 +17,7 @@ from .layout import Exchange
 from .records import dataclass
 from .run import Run
 from .sharding import Host, Sharding, Way
-from .switches import Attention, Compile, Loss, Offload, Optimizer, OptimizerKernel
+from .switches import Attention, Compile, Fusion, Loss, Offload, Optimizer, OptimizerKernel
 from .tuning import Adapter, QuantStorage
 
 
@@ -384,6 +384,9 @@ def _megatron(changed: set[str], run: Run) -> _Lines:
         yield from _megatron_recompute(run.recompute)
     if "compile" in changed:
         yield _Lacks("torch.compile for layers: its kernels are fused by hand")
+    if "permutation" in changed:
+        unfused = run.switches.permutation is Fusion.UNFUSED
+        yield "# without --moe-permute-fusion" if unfused else "--moe-permute-fusion"
     if "mtp_layers" in changed:
         yield f"--mtp-num-layers {run.switches.mtp_layers}"
     if changed & _BATCH:

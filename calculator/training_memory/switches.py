@@ -83,6 +83,7 @@ class Switches:
     RMSNorm; ``dropout``: whether the model's dropouts drop anything. Of these three, None is as the
     library has it, which differs by model. ``mtp_layers``: after the last layer so
     many more, each of which predicts a token further on (multi-token prediction).
+    ``permutation``: tokens are put in the order of their experts by one kernel, or by several.
     """
 
     attention: Attention = Attention.FLASH
@@ -98,6 +99,7 @@ class Switches:
     dropout: bool | None = None
     compile: Compile = Compile.NONE
     mtp_layers: int = 0
+    permutation: Fusion | None = None
 
 
 #: As a request has them that says nothing; None is the implementation's own way.
@@ -115,6 +117,7 @@ USUAL: Mapping[str, object] = {
     "dropout": None,
     "compile": None,
     "mtp_layers": 0,
+    "permutation": None,
 }
 
 #: Where an implementation's own way is another than that of :class:`Switches`.
@@ -142,6 +145,7 @@ def read(reading: Reading, implementation: Implementation) -> Switches:
         norm_kernel=reading.switch("norm_kernel", a_choice(Fusion), None),
         dropout=reading.switch("dropout", a_flag, None),
         compile=reading.switch("compile", a_choice(Compile), own.compile),
+        permutation=reading.switch("permutation", a_choice(Fusion), None),
         mtp_layers=reading.field("mtp_layers", a_count(most=_MOST_FURTHER, least=0), 0),
     )
 
@@ -181,6 +185,13 @@ def refused(
     if switches.mtp_layers and implementation not in BY_STAGES:
         allowed = f"0 with {implementation}: multi-token prediction is followed in Megatron alone"
         yield InputError("mtp_layers", switches.mtp_layers, allowed)
+    if switches.permutation and (
+        implementation is not Implementation.MEGATRON or not model.experts
+    ):
+        allowed = (
+            "only Megatron's experts put tokens in order by kernels of two kinds; leave it out"
+        )
+        yield InputError("permutation", str(switches.permutation), allowed)
     if implementation in BY_STAGES:
         yield from _of_megatron(switches)
         return

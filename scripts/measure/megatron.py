@@ -54,6 +54,8 @@ def _pretend_runtime() -> None:
         name="fake", major=9, minor=0, total_memory=80 << 30, multi_processor_count=132
     )
     cuda._lazy_init = lambda: None
+    make = torch.tensor
+    torch.tensor = lambda *a, pin_memory=False, **k: make(*a, **k)  # there is nothing to pin for
     cuda.is_current_stream_capturing = lambda: False
 
 
@@ -125,6 +127,7 @@ def _patch() -> None:
         torch.empty_like(inner),
         torch.empty_like(weights),
     )
+    torch.Tensor.masked_select = experts.masked_select
     dispatching.MoEAlltoAllTokenDispatcher._maybe_dtoh_and_synchronize = _read_back
     mla.TELinear = latent.Linear
     mla.fused_apply_mla_rope_for_q = latent.rope_for_q
@@ -273,7 +276,7 @@ def _of_experts(case: MegatronCase) -> dict[str, Any]:
         "moe_router_load_balancing_type": "aux_loss",
         "moe_aux_loss_coeff": 1e-2,
         "moe_grouped_gemm": True,
-        "moe_permute_fusion": True,
+        "moe_permute_fusion": case.permutation == "fused",
         "moe_token_dispatcher_type": "alltoall",
         "expert_model_parallel_size": case.expert,
         "expert_tensor_parallel_size": case.expert_tensor,
@@ -450,6 +453,7 @@ def trace(case: MegatronCase, *, log: Log | None = None) -> MegatronTrace:
                         chosen=case.built.experts_per_token,
                         here=case.built.experts // case.expert,
                         groups=case.expert,
+                        fused=case.permutation == "fused",
                         shares=case.expert_tensor,
                     )
         wrapped, optimizer = _wrapped(case, config, chunks)
@@ -605,8 +609,13 @@ def _of_the_last_routing(model: Any) -> Iterator[Tensor | None]:
         if hasattr(module, "token_dispatcher"):
             one = module.token_dispatcher
             yield from (one.probs, one.routing_map, one.reversed_local_input_permutation_mapping)
-            yield from (one.sort_input_by_local_experts, one.restore_output_by_local_experts)
-            yield getattr(one, "num_global_tokens_per_local_expert", None)
+            orders = (
+                one.sort_input_by_local_experts,
+                one.restore_output_by_local_experts,
+                getattr(one, "num_global_tokens_per_local_expert", None),
+            )
+            # Without fused kernels they are on the CPU.
+            yield from (order for order in orders if torch.is_tensor(order))
             yield from _leaves(one.probs)
     for found in moe.get_moe_layer_wise_logging_tracker().values():
         yield found["values"]

@@ -37,6 +37,7 @@ class MegatronCase:
     expert: int = 1
     expert_tensor: int = 1
     routing: str = "balanced"
+    permutation: str = "fused"
     distributed_optimizer: bool = False
 
     @property
@@ -66,6 +67,8 @@ def cases() -> Iterator[MegatronCase]:
     yield from _mixtures()
     yield from _gpts()
     yield from _further()
+    yield from _unfused()
+    yield from _sequences()
 
 
 def _mixtures() -> Iterator[MegatronCase]:
@@ -398,3 +401,63 @@ def _further() -> Iterator[MegatronCase]:
             data=2,
             distributed_optimizer=True,
         )
+
+
+def _unfused() -> Iterator[MegatronCase]:
+    """Mixtures whose tokens are put in order without fused kernels."""
+    for recompute in RECOMPUTES:
+        for expert, tensor, expert_tensor, routing in (
+            (1, 1, 1, "balanced"),
+            (8, 1, 1, "worst"),
+            (4, 2, 2, "balanced"),
+        ):
+            yield MegatronCase(
+                model="mixtral-8x7b",
+                shape=(("layers", 3), ("vocabulary", 8192)),
+                sequence=4096,
+                micro_batches=2,
+                recompute=recompute,
+                loss="fused",
+                tensor=tensor,
+                sequence_parallel=tensor > 1,
+                data=8 // tensor,
+                expert=expert,
+                expert_tensor=expert_tensor,
+                routing=routing,
+                permutation="unfused",
+                distributed_optimizer=True,
+            )
+    for stage in range(2):
+        yield MegatronCase(
+            model="qwen3-30b-a3b",
+            shape=(("layers", 4),),
+            sequence=2048,
+            micro_batches=4,
+            loss="fused",
+            pipeline=2,
+            stage=stage,
+            data=4,
+            expert=4,
+            permutation="unfused",
+            distributed_optimizer=True,
+        )
+
+
+def _sequences() -> Iterator[MegatronCase]:
+    """GPUs that share a sequence, in a ring; latent attention too."""
+    for recompute in RECOMPUTES:
+        for model, dense in (("llama-3-8b", 0), ("deepseek-v2", 1), ("deepseek-v2-lite", 1)):
+            yield MegatronCase(
+                model=model,
+                shape=(("layers", 3), ("vocabulary", 8192), *[("dense_layers", 1)] * dense),
+                sequence=8192,
+                micro_batches=2,
+                recompute=recompute,
+                loss="fused",
+                tensor=1 if model == "deepseek-v2-lite" else 2,
+                sequence_parallel=model != "deepseek-v2-lite",
+                data=2,
+                context=4,
+                expert=4 if dense else 1,
+                distributed_optimizer=True,
+            )

@@ -188,6 +188,7 @@ MEGATRON_COLUMNS = (
     "expert",
     "expert_tensor",
     "routing",
+    "permutation",
     "distributed_optimizer",
     "parameters",
     "persistent_bytes",

@@ -212,6 +212,42 @@ class _FusedAttention(Function):
         return tuple(torch.empty_like(one) for one in (query, key, value))
 
 
+class _Ring(Function):
+    """``AttnFuncWithCPAndKVP2P`` on the GPU that has the most to do, the last.
+
+    Keys and values go round in one buffer for each of the GPUs; every round has an output of its
+    own. Back, they go round once more with their gradients.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, gpus: int) -> Tensor:
+        """What every head sees of all tokens."""
+        tokens, batch, heads, _ = query.shape
+        own = torch.cat((key.view(-1), value.view(-1)))
+        others = [torch.empty_like(own) for _ in range(gpus - 1)]
+        shape = (*query.shape[:-1], value.shape[-1])
+        rounds = [query.new_empty(shape) for _ in range(gpus)]
+        sums = [torch.empty((batch, heads, tokens), device="cuda") for _ in range(gpus)]
+        total = torch.empty((batch, heads, tokens), device="cuda")
+        out = query.new_empty(shape)
+        del others, rounds, sums
+        random = [torch.empty((2,), dtype=torch.int64, device="cuda") for _ in range(gpus)]
+        ctx.save_for_backward(query, own, out, total, *random)
+        ctx.shapes = key.shape, value.shape
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of queries, keys and values."""
+        query, own, *_ = ctx.saved_tensors
+        of_query = torch.empty_like(query)
+        here, there = (own.new_empty((2, own.numel())) for _ in range(2))
+        of_round = [torch.empty_like(query), torch.empty_like(own), torch.empty_like(own)]
+        del here, of_round
+        of_key, of_value = there[1].split([shape.numel() for shape in ctx.shapes])
+        return of_query, of_key.view(ctx.shapes[0]), of_value.view(ctx.shapes[1]), None
+
+
 def _laid_out(*parts: Tensor) -> tuple[Tensor, ...]:
     """``get_qkv_layout``: as they lie where all lie together head by head, or else each by itself.
 
@@ -232,10 +268,12 @@ class DotProductAttention(nn.Module):
 
     def __init__(self, config: Any, **_: Any) -> None:
         super().__init__()
+        self.gpus = config.context_parallel_size
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
         """The heads' contexts, joined."""
-        seen = _FusedAttention.apply(*_laid_out(query, key, value))
+        parts = _laid_out(query, key, value)
+        seen = _Ring.apply(*parts, self.gpus) if self.gpus > 1 else _FusedAttention.apply(*parts)
         return seen.view(*seen.shape[:2], -1)
 
 

@@ -232,6 +232,57 @@ class Known(list[int]):
         return list(self)
 
 
+class Grid(list[list[int]]):
+    """The same of two dimensions."""
+
+    @property
+    def T(self) -> Grid:  # noqa: N802 - as a tensor's
+        """Rows for columns."""
+        return Grid([list(column) for column in zip(*self, strict=True)])
+
+    def ravel(self) -> Known:
+        """Row by row."""
+        return Known([one for row in self for one in row])
+
+
+class _Masked:
+    """How many values the next mask lets through."""
+
+    count = 0
+
+
+masked = _Masked()
+
+
+class _MaskedSelect(Function):
+    """``masked_select`` as CUDA's kernels run it (aten/src/ATen/native/cuda/IndexKernel.cpp).
+
+    The mask's places are found first. Back, zeros are filled by the running sum of the mask.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor) -> Tensor:
+        """The values, in the order of the mask."""
+        ctx.save_for_backward(x, mask)
+        found = torch.empty((x.dim(), masked.count), dtype=torch.int64, device="cuda")
+        out = torch.empty((masked.count,), dtype=x.dtype, device="cuda")
+        del found
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Zeros but for the values."""
+        x, _ = ctx.saved_tensors
+        out = torch.zeros_like(x)
+        torch.empty(x.shape, dtype=torch.int64, device="cuda")
+        return out, None
+
+
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """``Tensor.masked_select`` of as many values as tokens were routed."""
+    return _MaskedSelect.apply(x, mask)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
     """How many tokens go where: evenly, or ("worst") to this GPU as many as can be.
@@ -244,10 +295,12 @@ class Routing:
     here: int
     groups: int
     shares: int
+    fused: bool
 
     def read_back(self, dispatcher: Any, tokens: int) -> None:
         """Exchange what Megatron copies to the CPU (``_maybe_dtoh_and_synchronize``)."""
         all_sent = tokens * self.chosen
+        masked.count = all_sent
         to_one = -(-all_sent // self.groups)
         if self.kind == "worst":
             to_one = tokens * min(self.chosen, self.here)
@@ -259,3 +312,14 @@ class Routing:
             dispatcher.input_splits = Known([to_one, *rest])
             dispatcher.output_splits = Known([to_one] * self.groups)
             dispatcher.output_splits_tp = Known([to_one * self.groups] * self.shares)
+        if self.here > 1 and not self.fused:
+            # Megatron has these on the CPU: by GPU and expert, and in which order they are taken.
+            come = to_one if dispatcher.input_splits is not None else all_sent
+            each, more = divmod(come, self.here)
+            of_one = [each + (place < more) for place in range(self.here)]
+            many = self.groups * self.shares
+            dispatcher.num_global_tokens_per_local_expert = Grid([of_one] * many)
+            order = [[gpu * self.here + one for one in range(self.here)] for gpu in range(many)]
+            dispatcher.sort_input_by_local_experts = Grid(order).T.ravel()
+            back = [[one * many + gpu for gpu in range(many)] for one in range(self.here)]
+            dispatcher.restore_output_by_local_experts = Grid(back).T.ravel()

@@ -52,6 +52,7 @@ def run_of(row) -> Run:
             "dropout": row["dropout"] == "yes",
             "mtp_layers": int(row["mtp_layers"]),
             "routing": row["routing"],
+            "permutation": row["permutation"] if row["permutation"] == "unfused" else None,
             "expert_tensor": int(row["expert_tensor"]) if row["expert"] != "1" else None,
         }
     )
@@ -344,6 +345,11 @@ def test_megatron_bridges_count_of_parameters_is_ours_with_norms_divided():
         ({"model": "phi-3-small"}, "implementation"),
         ({"model": "gpt2", "context": 2}, "context"),
         ({"mtp_layers": 1, "context": 2}, "context"),
+        ({"permutation": "unfused"}, "permutation"),
+        (
+            {"model": "deepseek-v2", "context": 2, "context_exchange": "all-gather"},
+            "context_exchange",
+        ),
         ({"model": "gpt2", "shape": {"activation": "relu"}}, "implementation"),
         ({"model": "gpt2", "shape": {"qkv_bias": False}}, "implementation"),
         ({"model": "gpt2", "shape": {"output_bias": False}}, "implementation"),

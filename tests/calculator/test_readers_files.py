@@ -380,6 +380,7 @@ EXPECTED: list[tuple[str, str, dict[str, Any], set[str]]] = [
         "megatron-experts.sh",
         "megatron",
         {
+            "permutation": "fused",
             "dropout": True,  # Megatron's own 0.1
             "sequence": 4096,
             "micro_batch": 1,
@@ -651,6 +652,21 @@ def test_megatrons_shapes_are_those_of_its_models():
     # Llama 3 8B's parameters, and 256 more entries of the vocabulary in both of its matrices, for
     # Megatron makes it a multiple of 128 on each of the four GPUs.
     assert llama.parameters.total == catalog.get("llama-3-8b").parameters.total + 2 * 256 * 4096
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        # megatron/training/arguments.py: --cross-entropy-fusion-impl is native unless said.
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "fused"),
+        ("--cross-entropy-loss-fusion", None),
+        ("--cross-entropy-fusion-impl te", None),
+    ],
+)
+def test_megatrons_fused_loss_is_transformer_engines_where_both_say_so(given, expected):
+    script = (FILES / "megatron-llama.sh").read_text(encoding="utf-8")
+    script = script.replace("--micro-batch-size", f"{given} --micro-batch-size")
+    assert read_files([("run.sh", script)], {}).fields.get("loss") == expected
 
 
 def test_megatrons_experts_are_those_of_their_model():

@@ -36,6 +36,7 @@ def refused(**request: object) -> InputErrors:
         ("norm_kernel", 7, "fused, unfused", None),
         ("dropout", 0.1, "true or false", None),
         ("compile", 7, "none, layers, layers-and-loss", None),
+        ("permutation", "fuse", "fused, unfused", "fused"),
         ("mtp_layers", -1, "whole number", None),
         ("optimizer_in_backward", "maybe", "true or false", None),
         ("offload", "checkpoint", "none, checkpoints, saved", "checkpoints"),

@@ -192,7 +192,7 @@ class Stage:
                         k = te.copied(tape, k, "keys, side by side")
                     v = te.copied(tape, v, "values, side by side")
                 if structure.context != "none":
-                    return context.WAYS[structure.context](tape, q, k, v, HEAD_ROWS)
+                    return context.WAYS[structure.context](tape, q, k, v, HEAD_ROWS, QUERIES)
                 return te.attention_kernel(tape, q, k, v, QUERIES, HEAD_ROWS)
 
             seen = (
@@ -225,6 +225,7 @@ class Stage:
                 queries=structure.latent == "all",
                 split=structure.shares_tokens,
                 twice=twice,
+                exchange=structure.context,
             )
             return te.linear_and_scatter(
                 tape,

@@ -15,17 +15,13 @@ from ..autograd.tensors import Tensor
 from ..autograd.weights import Weights
 from ..formula import Formula, as_formula, product, symbol
 from ..records import dataclass
-from .sizes import TOKENS
+from . import megatron_permutation as unfused
+from .sizes import OWN_CHOSEN, OWN_SCORES, SENT, TOKENS
 
 #: Experts, those on this GPU, and the GPUs that exchange tokens.
 EXPERTS, HERE, AROUND = symbol("x"), symbol("j"), symbol("i")
-#: One number for each of a GPU's own tokens and expert, or chosen expert.
-OWN_SCORES = product(("z", "b", "x"))
-OWN_CHOSEN = product(("z", "b", "k"))
 #: Where each token goes: for each expert twice, and how many.
 OWN_PLACES = product((2, "z", "b", "x")) + product(("z", "b"))
-#: The same tokens, each as often as an expert was chosen for it.
-SENT = product(("z", "b", "k", "h"))
 #: What reaches this GPU of the others, and with what those that share its experts were sent.
 RECEIVED_ROWS, RECEIVED = symbol("D"), product(("D", "h"))
 ROWS_HERE, TOKENS_HERE = product(("n", "D")), product(("n", "D", "h"))
@@ -43,6 +39,7 @@ class ExpertStructure:
     ``exchanges``: tokens go to other GPUs' experts; ``shares``: several GPUs share each expert;
     ``sorts``: there are several experts on a GPU. ``shared`` is "none", "plain" or "gated" (by a
     learned gate). ``alone``: each micro-batch's backward pass follows its forward pass at once.
+    ``fused``: tokens are put in order by Transformer Engine's kernels, or by PyTorch's operations.
     ``again``: the layer runs again in the backward pass; ``waits``: until then what is left of the
     backward pass before goes on being held.
     """
@@ -53,6 +50,7 @@ class ExpertStructure:
     shared: str
     alone: bool
     again: bool
+    fused: bool = True
     waits: bool = False
 
 
@@ -79,8 +77,16 @@ class Dispatcher:
         self.known: Tensor | None = tape.new("chosen experts", OWN_SCORES, "bool")
         self.places: Tensor | None = None
         if structure.alone:
-            self.places = tape.new("places of the tokens", OWN_PLACES, "int32")
-        self.counts: Tensor | None = _counts(tape, structure) if structure.sorts else None
+            self.places = _places(tape, structure)
+        # Without fused kernels they are read on the CPU.
+        counts = structure.sorts and structure.fused
+        self.counts: Tensor | None = _counts(tape, structure) if counts else None
+
+
+def _places(tape: Tape, structure: ExpertStructure) -> Tensor:
+    if structure.fused:
+        return tape.new("places of the tokens", OWN_PLACES, "int32")
+    return tape.new("places of the tokens", OWN_CHOSEN, "int64")
 
 
 def _counts(tape: Tape, structure: ExpertStructure) -> Tensor:
@@ -108,9 +114,12 @@ def mixture(
         dispatcher.known = chosen
         _count(tape, structure, dispatcher)
         # Where a later micro-batch comes first, its places are held when these are given back.
-        places = tape.new("places of the tokens", OWN_PLACES, "int32")
-        tape.new("counts of each thousand tokens", EXPERTS, "int32")
-        sent, chances = moe.permuted(tape, x, probabilities, places, (SENT, OWN_CHOSEN))
+        if structure.fused:
+            places = _places(tape, structure)
+            tape.new("counts of each thousand tokens", EXPERTS, "int32")
+            sent, chances = moe.permuted(tape, x, probabilities, places, (SENT, OWN_CHOSEN))
+        else:
+            sent, chances, places = unfused.permuted(tape, x, probabilities)
         del probabilities, chosen
         if structure.alone:
             dispatcher.places = places
@@ -121,7 +130,8 @@ def mixture(
         output = _experts(tape, came, chances, w, structure)
         if structure.exchanges:
             output = moe.moved(tape, output, SENT, "results sent back")
-        result = moe.unpermuted(tape, output, places, own)
+        put_back = moe.unpermuted if structure.fused else unfused.unpermuted
+        result = put_back(tape, output, places, own)
         if shared:
             result = op.add(tape, result, shared, "with the shared expert")
         del output, sent, came, chances, shared
@@ -173,7 +183,7 @@ def _count(tape: Tape, structure: ExpertStructure, dispatcher: Dispatcher) -> No
     """``MoEAlltoAllTokenDispatcher.preprocess``: how many tokens go where."""
     local = tape.new("tokens of each expert", EXPERTS, "int64")
     if not (structure.exchanges or structure.shares):
-        if structure.sorts:
+        if structure.sorts and structure.fused:
             dispatcher.counts = local
         return
     to_each = tape.new("tokens to each GPU", AROUND, "int64")
@@ -182,7 +192,7 @@ def _count(tape: Tape, structure: ExpertStructure, dispatcher: Dispatcher) -> No
     of_each = tape.new("tokens from each GPU", product(("i", "n")), "int64")
     shares = tape.new("tokens of those that share", symbol("n"), "int64")
     in_all = tape.new("tokens of each expert here", HERE, "int64")
-    if structure.sorts:
+    if structure.sorts and structure.fused:
         dispatcher.counts = here
     del local, every, to_each, of_each, shares, in_all
 
@@ -196,7 +206,8 @@ def _experts(
         here = moe.moved(tape, here, TOKENS_HERE, "tokens of all that share")
         weights = moe.moved(tape, weights, ROWS_HERE, "their chances")
     if structure.sorts:
-        here, sorted_ = moe.sorted_chunks(tape, here, weights, ROWS_HERE)
+        sort = moe.sorted_chunks if structure.fused else unfused.sorted_chunks
+        here, sorted_ = sort(tape, here, weights, ROWS_HERE)
         assert sorted_ is not None
         weights = sorted_
     inner = moe.grouped_linear(
@@ -211,9 +222,12 @@ def _experts(
 def _put_back(tape: Tape, made: Tensor, structure: ExpertStructure) -> Tensor:
     """``combine_preprocess``."""
     if structure.sorts:
-        order = tape.new("tokens of each GPU, by expert", product(("i", "n", "j")), "int64")
-        made_again, _ = moe.sorted_chunks(tape, made, None, ROWS_HERE)
-        del order
+        if structure.fused:
+            order = tape.new("tokens of each GPU, by expert", product(("i", "n", "j")), "int64")
+            made_again, _ = moe.sorted_chunks(tape, made, None, ROWS_HERE)
+            del order
+        else:
+            made_again, _ = unfused.sorted_chunks(tape, made, None, ROWS_HERE)
     else:
         made_again = made
     if structure.shares:

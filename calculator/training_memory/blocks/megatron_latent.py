@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..autograd import operations as op
+from ..autograd.operations import context
 from ..autograd.operations import experts as moe
 from ..autograd.operations import transformer_engine as te
 from ..autograd.tape import Tape
@@ -38,11 +39,13 @@ def latent_attention(
     queries: bool,
     split: bool,
     twice: Callable[[Core, Tensor, Tensor, Tensor], Tensor],
+    exchange: str = "none",
 ) -> Tensor:
     """From a layer's input to its attention's output before it is projected.
 
     ``queries`` have latents too; where the tokens are ``split`` between the GPUs, what is made of
-    latents is gathered. ``twice`` runs the core, again in the backward pass where that is asked.
+    latents is gathered. ``twice`` runs the core, again in the backward pass where that is asked;
+    ``exchange`` is how GPUs that share a sequence do.
     """
     x = op.rms_norm(tape, x, w("attention norm", "h"), rows)
     latents = None
@@ -60,6 +63,8 @@ def latent_attention(
     del part
 
     def core(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if exchange != "none":
+            return context.WAYS[exchange](tape, q, k, v, HEAD_ROWS, VALUES)
         return te.attention_kernel(tape, q, k, v, VALUES, HEAD_ROWS)
 
     seen = twice(core, q, k, v)

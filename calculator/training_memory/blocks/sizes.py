@@ -41,3 +41,7 @@ DISPATCHED_WIDE = product(("s", "b", "k", "f"))
 #: Where several GPUs share a layer's tokens between its products: those of one of them.
 OWN_ROWS = product(("z", "b"))
 OWN_TOKENS = product(("z", "b", "h"))
+#: One number for each of these and expert, or chosen expert; the tokens, as often as was chosen.
+OWN_SCORES = product(("z", "b", "x"))
+OWN_CHOSEN = product(("z", "b", "k"))
+SENT = product(("z", "b", "k", "h"))

@@ -43,9 +43,9 @@ def _of_megatron(run: Run) -> Iterator[InputError]:
     if run.recompute is Recompute.MATMULS:
         allowed = "Megatron knows none, selective (the attention core), full (each layer)"
         yield InputError("recompute", str(run.recompute), allowed)
-    if run.model.latent and layout.context > 1:
-        allowed = "latent attention of GPUs that share a sequence is not followed; use 1"
-        yield InputError("context", layout.context, allowed)
+    if run.model.latent and layout.context_exchange is not Exchange.RING:
+        allowed = "ring with latent attention: its other exchanges are not followed"
+        yield InputError("context_exchange", str(layout.context_exchange), allowed)
     if run.model.positions and layout.context > 1:
         allowed = "learned positions of GPUs that share a sequence are not followed; use 1"
         yield InputError("context", layout.context, allowed)

@@ -11,6 +11,7 @@ from ..implementations import Implementation
 from ..layouts import rounded
 from ..rank import Rank
 from ..run import Run
+from ..switches import Fusion
 from .buffers import EXPERTS, TABLES, Block, Buffer, buffer, named, of_products, part_weights
 from .shape import dense_layers, further_layers, mixed_layers, routed_layers, values
 
@@ -117,7 +118,8 @@ def _of_the_last_routing(run: Run, rank: Rank, mixed: int) -> Iterator[_Row]:
     order = one * rounded(INT64_BYTES * experts * known["n"])
     if known["j"] > 1:
         order += rounded(INT64_BYTES * around)
-    yield "orders of the experts", Category.ACTIVATIONS, mixed * order, ORDERS
+    if run.switches.permutation is not Fusion.UNFUSED:  # or else it is on the CPU
+        yield "orders of the experts", Category.ACTIVATIONS, mixed * order, ORDERS
     sent = sum(_sent_bytes(run, rank, part) for part in range(rank.parts))
     if sent and run.recompute is not Recompute.FULL:
         yield "inputs from the stage before, their gradients", Category.ACTIVATIONS, sent, GRAPH
@@ -162,9 +164,15 @@ def places_of(run: Run, rank: Rank, part: int) -> int:
 
 
 def places_bytes(run: Run) -> int:
-    """Where one layer's tokens go: for each expert two 32-bit numbers, and how many."""
+    """Where one layer's tokens go: for each expert two 32-bit numbers, and how many.
+
+    Without fused kernels where each came from.
+    """
     known = values(run)
-    return rounded(FP32_BYTES * known["z"] * known["b"] * (2 * known["x"] + 1))
+    own = known["z"] * known["b"]
+    if run.switches.permutation is Fusion.UNFUSED:
+        return rounded(INT64_BYTES * own * known["k"])
+    return rounded(FP32_BYTES * own * (2 * known["x"] + 1))
 
 
 def _of_nanotron(run: Run, rank: Rank) -> Iterator[_Row]:

@@ -12,6 +12,7 @@ from ..layout import Routing
 from ..model import Norm
 from ..rank import Rank
 from ..run import Run
+from ..switches import Fusion
 
 #: ``--make-vocab-size-divisible-by``, for each of the GPUs that share the vocabulary.
 VOCABULARY_MULTIPLE = 128
@@ -183,5 +184,6 @@ def _experts(run: Run, *, alone: bool, waits: bool) -> ExpertStructure:
         # What runs again in the backward pass routes again.
         alone=alone or run.recompute is Recompute.FULL,
         again=run.recompute is Recompute.FULL,
+        fused=run.switches.permutation is not Fusion.UNFUSED,
         waits=waits,
     )

@@ -79,6 +79,17 @@ def _modules(name: str, value: object) -> Taken:
     return Taken(settings={}, lost="" if words == {"core_attn"} else why)
 
 
+@taken("cross_entropy_loss_fusion", ("loss",))
+def _fused_loss(name: str, value: object) -> Taken:
+    said = (
+        "fused where --cross-entropy-fusion-impl is te; PyTorch's compiled loss (native) was "
+        "counted like the loss that is not fused"
+    )
+    return (
+        Taken(settings={"loss": "fused"}, said=said) if is_on(name, value) else Taken(settings={})
+    )
+
+
 @taken("hidden_dropout", ("dropout",), usual=0.1)
 def _dropout(name: str, value: object) -> Taken:
     try:
@@ -198,10 +209,7 @@ FORMAT = Format(
             },
         ),
         _rampup,
-        lost(
-            "cross_entropy_loss_fusion",
-            "the full loss was counted: say --loss fused if it is Transformer Engine's",
-        ),
+        _fused_loss,
         lost(
             "no_masked_softmax_fusion",
             "operations that are not fused keep more than was counted",

@@ -6,7 +6,7 @@ import re
 
 from ..units import parse_count
 from .megatron_shape import shape, shape_flag
-from .table import Taken, choice, lost, taken
+from .table import Taken, choice, is_on, lost, taken
 
 _DISPATCHER = "tokens were counted as the all-to-all dispatcher moves them"
 
@@ -44,7 +44,13 @@ def _pattern(value: object) -> str:
     return found
 
 
+@taken("moe_permute_fusion", ("permutation",))
+def _permutation(name: str, value: object) -> Taken:
+    return Taken(settings={"permutation": "fused" if is_on(name, value) else "unfused"})
+
+
 ROWS = (
+    _permutation,
     shape("num_experts", "experts"),
     shape("moe_router_topk", "experts_per_token"),
     shape("moe_ffn_hidden_size", "expert_ffn"),

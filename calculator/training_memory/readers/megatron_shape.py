@@ -44,8 +44,13 @@ def _normalization(name: str, value: object) -> Taken:
     return Taken(settings={"shape.norm": word})
 
 
-def finish(_: Mapping[str, object], settings: dict[str, object]) -> None:
+def finish(values: Mapping[str, object], settings: dict[str, object]) -> None:
     """Make a shape of the arguments that say one, with what follows from them."""
+    fused = (
+        v for k, v in values.items() if k.replace("-", "_").endswith("cross_entropy_fusion_impl")
+    )
+    if word_of(next(fused, "native")) != "te":
+        settings.pop("loss", None)
     each = settings.pop("virtual_layers", None)
     if each is not None and "shape.layers" in settings:
         # Layers of a stage in parts of so many.
@@ -65,7 +70,10 @@ def finish(_: Mapping[str, object], settings: dict[str, object]) -> None:
     gated = bool(shape.get("gated"))
     # Megatron's width of a gated layer: two thirds of four times hidden, in steps of 64.
     shape.setdefault("ffn", int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden)
-    if "experts" in shape:
+    if "experts" not in shape:
+        settings.pop("permutation", None)
+    else:
+        settings.setdefault("permutation", "unfused")
         shape.setdefault("expert_ffn", shape["ffn"])
         shape.setdefault("experts_per_token", 2)
     _latents(shape)

@@ -69,6 +69,7 @@ SETTINGS: Mapping[str, tuple[str, str]] = {
     "optimizer_in_backward": ("optimizer_in_backward", "whether weights are updated in backward"),
     "offload": ("offload", "what waits on the host"),
     "dropout": ("dropout", "whether anything is dropped"),
+    "permutation": ("permutation", "whether experts' tokens are put in order by one kernel"),
     "mtp_layers": ("mtp_layers", "layers that predict tokens further on"),
     "compile": ("compile", "what is compiled"),
     "mlp": ("mlp", "whether the feed-forward layer's activation is one kernel"),

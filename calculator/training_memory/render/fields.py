@@ -736,6 +736,14 @@ _GENERAL: tuple[Field, ...] = (
         "Where it drops values it keeps a mask of one byte for each. Not for the textbook.",
         lambda: {"": (("", "Its own"), ("true", "On"), ("false", "Off"))},
     ),
+    _choice(
+        "permutation",
+        "Experts' permutation",
+        Place.IMPLEMENTATION,
+        "Tokens are put in the order of their experts by Transformer Engine's kernels, or by "
+        "PyTorch's operations, as Megatron does unless told otherwise. Of Megatron's experts only.",
+        _switch(Fusion, _FUSION),
+    ),
     _number(
         "mtp_layers",
         "Multi-token layers",

@@ -375,7 +375,6 @@ def test_megatron_bridges_count_of_parameters_is_ours_with_norms_divided():
             "routing",
         ),
         ({"routing": "worst"}, "routing"),
-        ({"model": "deepseek-v3", "data": 8, "context": 2}, "context"),
         ({"model": "deepseek-v3", "implementation": "nanotron"}, "implementation"),
     ],
 )

@@ -213,17 +213,45 @@ _MODULE_ADDRESS = (
 )
 
 
-def make_zip(copy: Path, into: Path, version: str) -> Path:
-    """Put a copy into a zip in the folder ``into``; its name and its one folder say the version."""
+def make_zip(copy: Path, into: Path, version: str, kept: Path = CACHE / "zipped") -> Path:
+    """Put a copy into a zip in the folder ``into``; its name and its one folder say the version.
+
+    What is carried comes first, and the zip of it is taken from ``kept`` while it stays the same:
+    it is most of the bytes, and changes with no page.
+    """
     into.mkdir(parents=True, exist_ok=True)
     name = f"{NAME}-{version}"
     made = into / f"{name}.zip"
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as zipped:
-        for file in sorted(copy.rglob("*")):
-            if not file.is_file():
-                continue
+    files = [file for file in sorted(copy.rglob("*")) if file.is_file()]
+    carries = [file for file in files if file.is_relative_to(copy / CARRIED)]
+    shutil.copyfile(_zipped_once(carries, copy, name, kept), made)
+    _add_to_zip(made, [file for file in files if file not in set(carries)], copy, name)
+    return made
+
+
+def _zipped_once(files: list[Path], copy: Path, name: str, kept: Path) -> Path:
+    """A zip of files alone, which ``kept`` has by their names and bytes, and no other."""
+    kept.mkdir(parents=True, exist_ok=True)
+    whole = hashlib.sha256(name.encode())
+    for file in files:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        whole.update(f"{file.relative_to(copy).as_posix()} {digest}\n".encode())
+    zipped = kept / f"{whole.hexdigest()}.zip"
+    if not zipped.is_file():
+        # Moved into place when whole, as packed_once does.
+        begun = kept.parent / f"{zipped.name}.{os.getpid()}"
+        begun.unlink(missing_ok=True)
+        _add_to_zip(begun, files, copy, name)
+        begun.replace(zipped)
+    for file in set(kept.iterdir()) - {zipped}:
+        file.unlink(missing_ok=True)
+    return zipped
+
+
+def _add_to_zip(made: Path, files: list[Path], copy: Path, name: str) -> None:
+    with zipfile.ZipFile(made, "a", zipfile.ZIP_DEFLATED, compresslevel=6) as zipped:
+        for file in files:
             entry = zipfile.ZipInfo(f"{name}/{file.relative_to(copy).as_posix()}", _EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             zipped.writestr(entry, file.read_bytes())
-    return made

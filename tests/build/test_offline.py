@@ -94,11 +94,53 @@ def test_the_policy_names_every_inline_script_and_no_host():
 
 
 def test_a_zip_is_the_same_bytes_from_the_same_files(copy, tmp_path_factory):
-    one, other = (make_zip(copy, tmp_path_factory.mktemp("zip"), "1.2") for _ in range(2))
+    one, other = (
+        make_zip(copy, tmp_path_factory.mktemp("zip"), "1.2", tmp_path_factory.mktemp("kept"))
+        for _ in range(2)
+    )
     assert one.read_bytes() == other.read_bytes()
     with zipfile.ZipFile(one) as zipped:
         assert {name.split("/")[0] for name in zipped.namelist()} == {one.stem}
     assert packed(b"text") == packed(b"text")
+
+
+def test_what_is_carried_is_put_into_a_zip_once(copy, tmp_path_factory, monkeypatch):
+    carried_file = copy / offline.CARRIED / "python.js"
+    carried_file.parent.mkdir(parents=True)
+    carried_file.write_text("one")
+    kept, written = tmp_path_factory.mktemp("kept"), []
+    write = zipfile.ZipFile.writestr
+
+    def noting(self, entry, data):
+        written.append(entry.filename.partition("/")[2])
+        write(self, entry, data)
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", noting)
+
+    def made(version="1.2"):
+        written.clear()
+        return make_zip(copy, tmp_path_factory.mktemp("zip"), version, kept)
+
+    name = carried_file.relative_to(copy).as_posix()
+    first = made().read_bytes()
+    assert name in written
+    # A page changes: all of it is there, and what is carried was not looked at again.
+    (copy / "index.html").write_text("changed")
+    with zipfile.ZipFile(made()) as zipped:
+        assert zipped.read(f"{offline.NAME}-1.2/{name}") == b"one"
+        assert zipped.read(f"{offline.NAME}-1.2/index.html") == b"changed"
+        assert len(zipped.namelist()) == 5
+    assert name not in written
+    # Other bytes, another name or another version are another zip; what is gone is not kept.
+    carried_file.write_text("two")
+    with zipfile.ZipFile(made()) as zipped:
+        assert zipped.read(f"{offline.NAME}-1.2/{name}") == b"two"
+    made("1.3")
+    assert name in written
+    assert len(list(kept.iterdir())) == 1
+    carried_file.write_text("one")
+    (copy / "index.html").write_text("")
+    assert made().read_bytes() == first
 
 
 def test_what_was_packed_before_is_not_packed_again(tmp_path, monkeypatch):

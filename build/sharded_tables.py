@@ -102,6 +102,7 @@ def _of_deepspeed(row: Row) -> Run:
     if row["overlap_comm"]:
         told["overlap_comm"] = row["overlap_comm"] == "True"
     told |= {name: row[name] for name in ("offload_optimizer", "offload_param")}
+    told |= tuning_tables.adapters_of(row)
     told |= {"sharding": "deepspeed", "zero": row["stage"], "loss": row["loss"]}
     request = {**request_of(row), **told}
     return Run.from_json(request)
@@ -315,6 +316,8 @@ def _told_deepspeed(row: Row) -> str:
             ("overlap_comm", row["overlap_comm"] == "True"),
             (f"{row['loss']} loss", row["loss"] != "full"),
             ("optimizer on the CPU", row["offload_optimizer"] == "cpu"),
+            ("optimizer's states on disks", row["offload_optimizer"] == "nvme"),
+            ("weights on disks", row["offload_param"] == "nvme"),
             ("weights on the CPU", row["offload_param"] == "cpu"),
             (f"{row['micro_batches']} micro-batches", row["micro_batches"] != "1"),
             (f"GPU {row['rank']}", row["rank"] != "0"),

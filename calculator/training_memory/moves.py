@@ -122,9 +122,10 @@ def _fused(*fields: str) -> Callable[[Run], Iterator[Fields]]:
 
 
 def _adapter(run: Run) -> Iterator[Fields]:
-    """Adapters beside frozen weights; PEFT keeps no second copy of what it trains."""
-    precision = run.recipe.precision
-    recipe = "autocast-adam" if precision.startswith("master") else run.recipe.id
+    """Adapters beside frozen weights; of what they train DeepSpeed alone keeps a second copy."""
+    copies = run.recipe.precision.startswith("master")
+    by_deepspeed = run.sharding.sharding is Way.DEEPSPEED
+    recipe = "autocast-adam" if copies and not by_deepspeed else run.recipe.id
     for adapter in (Adapter.LORA, Adapter.QLORA):
         if run.implementation is Implementation.HUGGINGFACE and adapter is not run.tuning.adapter:
             yield {"adapter": str(adapter), "recipe": recipe}
@@ -312,6 +313,7 @@ MOVES: tuple[Move, ...] = (
         words={
             Host.NONE: "The optimizer on the GPU",
             Host.CPU: "The optimizer and its states on the CPU",
+            Host.NVME: "The optimizer on the CPU, and its states on disks",
         },
         price={Host.CPU: "the CPU's own step is not timed"},
         planned=False,

@@ -9,7 +9,7 @@ from .implementations import BY_STAGES, Implementation
 from .layout import Routing
 from .recorded_step import host_bytes, paged_bytes
 from .run import Run
-from .sharding import Way
+from .sharding import Host, Way
 from .units import show_bytes
 
 
@@ -39,6 +39,12 @@ def _recorded(run: Run) -> Iterator[str]:
         what = "The optimizer's states"
         if run.sharding.sharding in (Way.FSDP1, Way.FSDP2):
             what = "Shards of the weights, their gradients and the optimizer's states"
+        elif Host.NVME in (run.sharding.offload_optimizer, run.sharding.offload_param):
+            what = (
+                "What is not on disks, and the buffers through which the rest is read and written"
+            )
+        elif run.sharding.offload_optimizer is Host.NONE:
+            what = "Shares of the weights"
         yield (f"{what}, in the CPU's memory: {show_bytes(host)} there for each GPU.")
     if run.layout.data > 1 and run.sharding.sharding is Way.FSDP1:
         yield _STREAMS

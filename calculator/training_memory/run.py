@@ -184,7 +184,10 @@ def _usual_recipe(implementation: Implementation, sharding: Sharding, adapts: bo
         return recipe.MIXED_ADAM_FP32_GRAD
     if implementation is Implementation.PAPER:
         return recipe.MIXED_ADAM
-    if adapts or sharding.sharding in (Way.FSDP1, Way.FSDP2):
+    if (adapts and sharding.sharding is not Way.DEEPSPEED) or sharding.sharding in (
+        Way.FSDP1,
+        Way.FSDP2,
+    ):
         return recipe.AUTOCAST_ADAM
     return recipe.MIXED_ADAM
 
@@ -211,7 +214,13 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
     if run.tuning.trains_all:
         yield from tuning.idle(reading)
     else:
-        yield from tuning.refused(run.tuning, run.recipe, run.model, str(run.implementation))
+        yield from tuning.refused(
+            run.tuning,
+            run.recipe,
+            run.model,
+            str(run.implementation),
+            copies=run.sharding.sharding is Way.DEEPSPEED,
+        )
     if run.layout.routing is layout.Routing.WORST and (
         run.implementation is not Implementation.MEGATRON
     ):
@@ -243,7 +252,13 @@ def _impossible(run: Run, reading: Reading) -> Iterator[InputError]:
     yield from _not_followed(run)
     yield from switches.refused(run.switches, run.model, run.implementation)
     yield from sharding.refused(
-        run.sharding, run.layout, run.recipe, run.switches, run.tuning, run.implementation
+        run.sharding,
+        run.layout,
+        run.recipe,
+        run.switches,
+        run.tuning,
+        run.implementation,
+        run.model.parameters.total,
     )
     yield from _at_the_wrong_time(run)
 

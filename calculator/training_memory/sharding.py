@@ -30,10 +30,11 @@ class Way(StrEnum):
 
 
 class Host(StrEnum):
-    """Where DeepSpeed keeps the optimizer's states: on the GPU, or in the CPU's memory."""
+    """Where what could be on the GPU is kept: there, in the CPU's memory, or on disks."""
 
     NONE = "none"
     CPU = "cpu"
+    NVME = "nvme"
 
 
 class FsdpUnits(StrEnum):
@@ -259,8 +260,9 @@ def refused(
     switches: Switches,
     tuning: Tuning,
     implementation: Implementation,
+    parameters: int,
 ) -> Iterator[InputError]:
-    """What a framework does not do, or what is not followed of it yet."""
+    """What a framework does not do, or what is not followed of it yet, with so many parameters."""
     usual = Sharding()
     own = _OWN[sharding.sharding]
     for name in dict.fromkeys(name for others in _OWN.values() for name in others):
@@ -274,7 +276,7 @@ def refused(
     if deepspeeds and sharding.sharding is not Way.DEEPSPEED:
         allowed = "fused, foreach or forloop: this one is DeepSpeed's; or set sharding to deepspeed"
         yield InputError("optimizer_kernel", str(switches.optimizer_kernel), allowed)
-    if sharding.offload_param is Host.CPU and sharding.sharding is not Way.DEEPSPEED:
+    if sharding.offload_param is not Host.NONE and sharding.sharding is not Way.DEEPSPEED:
         yield from _away(sharding, layout, switches)
     if sharding.sharding is Way.DEEPSPEED:
         from .deepspeed.allowed import refused as refused_by_deepspeed
@@ -283,9 +285,7 @@ def refused(
         yield from refused_by_deepspeed(
             layout, recipe, switches, tuning, implementation, offloads=offloads
         )
-        if sharding.offload_param is Host.CPU and sharding.offload_optimizer is not Host.CPU:
-            allowed = "with the optimizer on the CPU as well: set offload_optimizer to cpu"
-            yield InputError("offload_param", str(Host.CPU), allowed)
+        yield from _on_disks(sharding, layout, parameters)
         if not layout.zero:
             for name in _OF_ZERO:
                 if getattr(sharding, name) != getattr(usual, name):
@@ -315,6 +315,24 @@ def refused(
         yield from refused_by_fsdp2(sharding, layout, recipe, switches, tuning, implementation)
 
 
+#: So many numbers of its shares a GPU's process keeps in the CPU's memory (max_in_cpu of
+#: DeepSpeed's zero/offload_config.py); only what is beyond is on disks.
+MOST_IN_CPU = 1_000_000_000
+
+
+def _on_disks(sharding: Sharding, layout: Layout, parameters: int) -> Iterator[InputError]:
+    """What DeepSpeed does not keep on disks, or what is not followed."""
+    if sharding.offload_optimizer is Host.NVME and layout.zero in (1, 2):
+        allowed = "stages 1 and 2 keep it in the CPU's memory whatever they are told; set it to cpu"
+        yield InputError("offload_optimizer", str(Host.NVME), allowed)
+    if sharding.offload_param is Host.NVME and parameters > MOST_IN_CPU * layout.data:
+        allowed = (
+            "DeepSpeed keeps a thousand million numbers of a GPU's shares in the CPU's memory, and "
+            "how it fetches those beyond from disks is not followed; set data higher, or cpu"
+        )
+        yield InputError("offload_param", str(Host.NVME), allowed)
+
+
 def _first_step(layout: Layout, switches: Switches) -> Iterator[InputError]:
     """Where DDP's first step is not followed."""
     if layout.data == 1:
@@ -327,7 +345,9 @@ def _first_step(layout: Layout, switches: Switches) -> Iterator[InputError]:
 
 def _away(sharding: Sharding, layout: Layout, switches: Switches) -> Iterator[InputError]:
     """Where weights cannot be in the CPU's memory, or are not followed there."""
-    if sharding.sharding is Way.DDP:
+    if sharding.offload_param is Host.NVME:
+        allowed = "none or cpu: only DeepSpeed keeps anything on disks"
+    elif sharding.sharding is Way.DDP:
         allowed = "only FSDP2 and DeepSpeed have this; set sharding to fsdp2 or deepspeed"
     elif layout.replicas == 1:
         allowed = "it is of weights that replicas share; set data to 2 or more"
@@ -335,7 +355,7 @@ def _away(sharding: Sharding, layout: Layout, switches: Switches) -> Iterator[In
         allowed = "gradients go to the CPU as they come; set optimizer_in_backward to false"
     else:
         return
-    yield InputError("offload_param", str(Host.CPU), allowed)
+    yield InputError("offload_param", str(sharding.offload_param), allowed)
 
 
 def _of_ddp(layout: Layout, recipe: Recipe, switches: Switches) -> Iterator[InputError]:

@@ -199,10 +199,13 @@ _OPTIM = {
 
 
 def _zero_optimization(run: Run) -> str:
-    on_cpu = run.sharding.offload_optimizer is Host.CPU
-    shards = run.sharding.offload_param is Host.CPU
-    more = ', "offload_optimizer": {"device": "cpu"}' if on_cpu or shards else ""
-    more += ', "offload_param": {"device": "cpu"}' if shards else ""
+    weights = run.sharding.offload_param
+    # What FSDP has on the CPU is the optimizer as well.
+    place = run.sharding.offload_optimizer if _deepspeeds(run) else weights
+    places = {"offload_optimizer": place, "offload_param": weights}
+    more = "".join(
+        f', "{key}": {{"device": "{one}"}}' for key, one in places.items() if one is not Host.NONE
+    )
     usual = Sharding()
     for name, key in _BUFFERS.items():
         size = getattr(run.sharding, name)

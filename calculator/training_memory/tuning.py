@@ -111,12 +111,16 @@ def read(reading: Reading, recipe: Recipe) -> Tuning:
     """What a request trains.
 
     Adapters are in 32 bits where the recipe has any 32-bit weights (autocast), as PEFT has them;
-    what is frozen is in 16 bits but where all is in 32.
+    what is frozen is in 16 bits but where all is in 32. DeepSpeed's engine turns both into 16 bits.
     """
-    dtype = Dtype.BF16 if recipe.precision == "bf16" else Dtype.FP32
+    adapter = reading.field("adapter", a_choice(Adapter), Adapter.NONE)
+    narrow = recipe.precision == "bf16"
+    if adapter is not Adapter.NONE:
+        narrow = narrow or recipe.precision == "master"
+    dtype = Dtype.BF16 if narrow else Dtype.FP32
     frozen = Dtype.FP32 if recipe.precision == "fp32" else Dtype.BF16
     return Tuning(
-        adapter=reading.field("adapter", a_choice(Adapter), Adapter.NONE),
+        adapter=adapter,
         adapter_rank=reading.field("adapter_rank", a_count(most=_MOST_RANK), FULL.adapter_rank),
         adapter_targets=reading.switch("adapter_targets", a_choice(Targets), FULL.adapter_targets),
         adapter_dtype=reading.switch("adapter_dtype", a_choice(Dtype), dtype),
@@ -140,9 +144,9 @@ def idle(reading: Reading) -> Iterator[InputError]:
 
 
 def refused(
-    tuning: Tuning, recipe: Recipe, model: Model, implementation: str
+    tuning: Tuning, recipe: Recipe, model: Model, implementation: str, *, copies: bool
 ) -> Iterator[InputError]:
-    """What adapters do not go with."""
+    """What adapters do not go with; ``copies``: somebody keeps 32-bit copies of 16-bit ones."""
     adapter = str(tuning.adapter)
     if implementation != "huggingface":
         own = ""
@@ -162,7 +166,7 @@ def refused(
     if tuning.adapter is Adapter.LORA and tuning.quant_storage is QuantStorage.UINT8:
         allowed = "nothing is in 4 bits; leave it out, or set adapter to qlora"
         yield InputError("quant_storage", str(tuning.quant_storage), allowed)
-    if recipe.precision.startswith("master"):
+    if recipe.precision.startswith("master") and not copies:
         allowed = (
             "with adapters autocast-adam, bf16-adam or fp32-adam: PEFT keeps no second copy of "
             "what it trains"

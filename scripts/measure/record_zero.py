@@ -16,7 +16,7 @@ from .versions import write_versions
 from .zero_case import ZeroCase
 from .zero_matrix import cases
 
-PACKAGES = ("torch", "transformers", "deepspeed")
+PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "deepspeed")
 
 
 def _row(case: ZeroCase) -> dict[str, object]:

@@ -26,7 +26,9 @@ AUTO_1B = 2048 * 2048
 
 def cases() -> tuple[ZeroCase, ...]:
     """Every case of the table, in order."""
-    return tuple(dict.fromkeys((*_first_two(), *_third(), *_zeroth(), *_others())))
+    return tuple(
+        dict.fromkeys((*_first_two(), *_third(), *_zeroth(), *_others(), *_nvme(), *_adapters()))
+    )
 
 
 def _first_two() -> Iterator[ZeroCase]:
@@ -114,3 +116,38 @@ def _others() -> Iterator[ZeroCase]:
             recompute = "full" if step is untied else "none"
             losing = step.with_(loss=loss, recompute=recompute)
             yield ZeroCase(step=losing, data=4, stage=3, reduce_bucket_size=3_000_000)
+
+
+def _nvme() -> Iterator[ZeroCase]:
+    """States and weights on disks: gradients that are written, and such as are too small for it."""
+    step = SMALL.with_(recompute="full")
+    base = ZeroCase(step=step, data=4, stage=3, offload_optimizer="nvme")
+    yield base
+    yield base.with_(step=step.with_(micro_batches=2), reduce_bucket_size=5_000_000)
+    yield base.with_(step=step.with_(precision="fp32"), data=2, reduce_bucket_size=9_000_000)
+    yield base.with_(data=64, offload_param="nvme")
+    # Shares that are no multiple of what is written at a time.
+    yield base.with_(step=GPT2.with_(shape=(("layers", 2),)), data=9, offload_param="cpu")
+    yield base.with_(offload_optimizer="none", offload_param="cpu")
+    yield base.with_(offload_optimizer="cpu", offload_param="nvme", reduce_bucket_size=5_000_000)
+
+
+def _adapters() -> Iterator[ZeroCase]:
+    """PEFT's adapters beside frozen weights, which DeepSpeed's engine turns into 16 bits too."""
+    for adapter in ("lora", "qlora"):
+        step = SMALL.with_(adapter=adapter, adapter_dtype="bf16", adapter_targets="all-linear")
+        for stage in (0, 1, 2):
+            more: dict[str, Any] = {"micro_batches": 1 + stage % 2, "adapter_dropout": stage > 1}
+            yield ZeroCase(step=step.with_(recompute="full", **more), data=4, stage=stage)
+        part = LLAMA_7B.with_(
+            shape=(("layers", 8),),
+            sequence=1024,
+            recompute="full",
+            adapter=adapter,
+            adapter_dtype="bf16",
+        )
+        yield ZeroCase(step=part, data=8, stage=2, reduce_bucket_size=AUTO_1B)
+    fp32 = SMALL.with_(precision="fp32", adapter="lora", adapter_dtype="fp32", frozen_dtype="fp32")
+    yield ZeroCase(step=fp32, data=4, stage=2)
+    fused = SMALL.with_(adapter="lora", adapter_dtype="bf16", optimizer="adamw-deepspeed")
+    yield ZeroCase(step=fused, data=4, stage=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import tempfile
 from importlib import import_module
 from typing import Any
@@ -124,8 +125,11 @@ _KEPT = ("lr", "foreach", "fused", "momentum", "scale_parameter", "relative_step
 
 
 def _everything() -> list[Tensor]:
-    """Every tensor of the GPU that is there."""
-    return [one for one in gc.get_objects() if isinstance(one, torch.Tensor) and one.is_cuda]
+    """Every tensor of the GPU that is there, but for what bitsandbytes keeps for itself."""
+    bitsandbytes = sys.modules.get("bitsandbytes.functional")
+    codes = {id(one) for one in vars(bitsandbytes)["name2qmap"].values()} if bitsandbytes else ()
+    found = (one for one in gc.get_objects() if isinstance(one, torch.Tensor) and one.is_cuda)
+    return [one for one in found if id(one) not in codes]
 
 
 def _counted(case: ZeroCase, step: ZeroStep, tracker: Tracker, modules: Modules) -> Trace:

@@ -20,6 +20,10 @@ from training_memory.run import Run
 from training_memory.walk import climb, walk, walk_expanded
 
 ROWS = rows_of("zero-steps.csv")
+ADAPTED = (
+    *("adapter", "adapter_rank", "adapter_targets", "adapter_dtype", "adapter_dropout"),
+    *("frozen_dtype", "quant_storage"),
+)
 NUMBERS = ("reduce_bucket_size", "prefetch_bucket_size", "param_persistence_threshold")
 
 
@@ -29,6 +33,8 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
     if row["overlap_comm"]:
         told["overlap_comm"] = row["overlap_comm"] == "True"
     told |= {name: row[name] for name in ("offload_optimizer", "offload_param")}
+    if row["adapter"] != "none":
+        told |= {name: row[name] for name in ADAPTED}
     return {
         **traced_run(row),
         "data": row["data"],
@@ -57,6 +63,7 @@ def test_there_are_rows_of_every_kind():
     assert len(ROWS) >= 22
     assert {row["stage"] for row in ROWS} == {"0", "1", "2", "3"}
     assert {row["data"] for row in ROWS} >= {"8", "64"}
+    assert {row["adapter"] for row in ROWS} == {"none", "lora", "qlora"}
     names = ("overlap_comm", "reduce_bucket_size", "recompute", "rank", "precision")
     for name in (*names, "offload_optimizer", "offload_param"):
         assert len({row[name] for row in ROWS}) > 1, name
@@ -110,7 +117,7 @@ def test_a_thousand_micro_batches_are_no_larger_a_tree_than_three():
 @pytest.mark.parametrize("gpus", [2, 3, 8, 64, 1024])
 def test_every_number_of_a_group_has_one_owner(gpus):
     run = Run.from_json({"model": "qwen2.5-0.5b", "implementation": "huggingface"})
-    for group in flat.groups(run.model, "huggingface", gpus):
+    for group in flat.groups(run.model, "huggingface", gpus, run.tuning):
         owned = [0] * gpus
         for place in range(len(group.numels)):
             owners = group.owned(place)
@@ -143,7 +150,7 @@ def test_what_stays_is_the_papers_share(gpus):
 def test_the_step_has_what_deepspeeds_own_estimate_counts():
     run = Run.from_json(_run(model="llama-7b"))
     stays = sum(one.bytes for one in held_rows(run))
-    own = sum(2 * group.share for group in flat.groups(run.model, "huggingface", 8))
+    own = sum(2 * group.share for group in flat.groups(run.model, "huggingface", 8, run.tuning))
     in_fp32 = sum(
         event.bytes
         for event in step.optimizer_nodes(run, optimizer_id(run), 0)
@@ -167,6 +174,15 @@ def test_a_small_model_is_never_given_back_and_a_large_one_is():
     assert gathered(4) - gathered(2) == pytest.approx(2 * 2 * matrices, rel=1e-3)
 
 
+# reduce_bucket_size is 500,000,000 numbers of two bytes whatever is trained (zero/config.py), of
+# LoRA's weights and states on Llama 2 7B all in all less than half as many bytes.
+def test_adapters_have_a_bucket_as_large_as_all_weights_have():
+    run = Run.from_json(_run(adapter="lora", model="llama-2-7b", recompute="full", sequence=128))
+    small = Run.from_json({**run.to_json(), "reduce_bucket_size": 5_000_000})
+    peaks = [estimate(one).worst.peak_bytes for one in (run, small)]
+    assert peaks[0] - peaks[1] == pytest.approx(2 * 495_000_000, rel=0.1)
+
+
 # estimate_zero3_model_states_mem_needs of deepspeed/runtime/zero/stage3.py (0.19.8): with the
 # optimizer there, 16 bytes a parameter in the CPU's memory; ours has 16-bit copies beside them.
 @pytest.mark.parametrize("zero", [1, 2, 3])
@@ -180,6 +196,19 @@ def test_what_is_offloaded_is_in_the_cpus_memory(zero):
     assert host_bytes(here) == 0
     assert 16 * parameters / 8 < host_bytes(away) < 18.6 * parameters / 8
     assert any("in the CPU's memory" in sentence for sentence in estimate(away).omitted)
+
+
+def test_what_is_on_disks_takes_more_of_the_gpu_and_less_of_the_cpu():
+    third = {"zero": 3, "sharding": "deepspeed", "recompute": "full", "micro_batches": 2}
+    cpu, nvme = (Run.from_json(_run(**third, offload_optimizer=place)) for place in ("cpu", "nvme"))
+    assert host_bytes(nvme) < host_bytes(cpu)
+    peaks = [estimate(run).worst.peak_bytes for run in (cpu, nvme)]
+    assert peaks[0] < peaks[1]
+    # Over 1,024 GPUs no share of a matrix is a MiB, and all gradients wait in 32 bits.
+    far = Run.from_json(_run(**third, data=1024, offload_optimizer="nvme"))
+    (*_, (_, last)) = step.passes(far, sized(far), 0)
+    waiting = 4 * far.model.parameters.total / 1024
+    assert climb(Group(label="", children=tuple(last)))[0] == pytest.approx(waiting, rel=0.01)
 
 
 def test_auto_is_the_square_of_the_hidden_size():
@@ -226,7 +255,17 @@ def test_stages_one_and_two_are_deepspeeds_where_nothing_is_said():
         (_run(zero=0, sharding="deepspeed", reduce_bucket_size=1000), "reduce_bucket_size"),
         (_run(zero=0, sharding="deepspeed", overlap_comm=True), "overlap_comm"),
         (_run(zero=0, offload_optimizer="cpu"), "offload_optimizer"),
-        (_run(zero=3, sharding="deepspeed", offload_param="cpu"), "offload_param"),
+        (_run(offload_optimizer="nvme"), "offload_optimizer"),
+        (_run(adapter="lora", adapter_dtype="fp32"), "adapter_dtype"),
+        (_run(adapter="lora", recipe="fp32-adam", frozen_dtype="bf16"), "frozen_dtype"),
+        (_run(adapter="qlora", recipe="fp32-adam"), "recipe"),
+        (_run(adapter="lora", zero=3, sharding="deepspeed"), "adapter"),
+        (_run(adapter="lora", offload_optimizer="cpu"), "offload_optimizer"),
+        (_run(zero=3, recipe="autocast-adam", offload_param="nvme"), "offload_param"),
+        (
+            _run(zero=3, sharding="deepspeed", data=4, model="llama-7b", offload_param="nvme"),
+            "offload_param",
+        ),
         (_run(offload_optimizer="cpu", offload_param="cpu"), "offload_param"),
         (_run(prefetch_bucket_size=1000), "prefetch_bucket_size"),
         (_run(zero=3, sharding="deepspeed", overlap_comm=True), "overlap_comm"),

@@ -737,9 +737,9 @@ def test_degrees_said_beside_the_files_decide_the_micro_batches():
 
 
 def test_what_is_lost_says_why():
-    text = '{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}'
+    text = '{"zero_optimization": {"stage": 3, "cpu_offload": true}}'
     (lost,) = read_files([("ds.json", text)], {"data": 8}).report.of(Standing.LOST)
-    assert lost.key == "zero_optimization.offload_param.device"
+    assert lost.key == "zero_optimization.cpu_offload"
     assert "counted as staying on the GPU" in lost.said
 
 
@@ -800,6 +800,27 @@ def test_what_deepspeed_does_on_one_gpu_is_not_said_to_be_beside_memory() -> Non
     several = read_files([("ds.json", text)], {"data": 8})
     assert several.fields["offload_optimizer"] == "cpu"
     assert key in {finding.key for finding in several.report.of(Standing.UNDERSTOOD)}
+
+
+def test_deepspeeds_engine_turns_adapters_into_16_bits_and_keeps_copies():
+    lora = "base_model: meta-llama/Llama-2-7b-hf\nsequence_len: 512\nadapter: lora\nlora_r: 8\n"
+    files = [
+        ("a.yml", lora + "bf16: true\nlora_target_linear: true\n"),
+        ("ds.json", '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 2}}'),
+    ]
+    resolved = read_files(files, {"data": 8})
+    run = Run.from_json({**resolved.fields, "model": "llama-2-7b"})
+    # deepspeed/runtime/engine.py, _configure_distributed_model: self.module.bfloat16().
+    assert (run.recipe.id, str(run.tuning.adapter_dtype)) == ("mixed-adam", "bf16")
+    assert (str(run.sharding.sharding), run.layout.zero) == ("deepspeed", 2)
+
+
+def test_only_stage_3_has_anything_on_disks():
+    # DeepSpeedZeroOptimizer.__init__ of zero/stage_1_and_2.py: any device but none is the CPU.
+    text = '{{"zero_optimization": {{"stage": {}, "offload_optimizer": {{"device": "nvme"}}}}}}'
+    for stage, place in ((1, "cpu"), (2, "cpu"), (3, "nvme")):
+        found = read_files([("ds.json", text.format(stage))], {"data": 8}).fields
+        assert found["offload_optimizer"] == place
 
 
 @pytest.mark.parametrize(

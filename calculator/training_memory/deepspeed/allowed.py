@@ -9,7 +9,7 @@ from ..implementations import Implementation
 from ..layout import Layout
 from ..recipe import Recipe
 from ..switches import Offload, Optimizer, Switches
-from ..tuning import Tuning
+from ..tuning import Adapter, Dtype, Tuning
 
 _WAY = ("sharding", "deepspeed")
 
@@ -39,8 +39,7 @@ def refused(
         )
         yield InputError("recipe", recipe.id, allowed)
     if not tuning.trains_all:
-        allowed = "under DeepSpeed whole models are trained so far; use none, or sharding ddp"
-        yield InputError("adapter", str(tuning.adapter), allowed)
+        yield from _adapters(layout, recipe, tuning, offloads=offloads)
     if switches.optimizer is Optimizer.MUON:
         allowed = (
             "DeepSpeed steps one optimizer, and PyTorch's Muon comes with another for the rest; it "
@@ -55,3 +54,22 @@ def refused(
     if switches.optimizer_in_backward:
         allowed = "off: DeepSpeed's optimizer steps once all gradients are there"
         yield InputError("optimizer_in_backward", "true", allowed)
+
+
+def _adapters(
+    layout: Layout, recipe: Recipe, tuning: Tuning, *, offloads: bool
+) -> Iterator[InputError]:
+    """Adapters: DeepSpeed's engine has all of a model in its own numbers."""
+    dtype = Dtype.FP32 if recipe.precision == "fp32" else Dtype.BF16
+    for name in ("adapter_dtype", "frozen_dtype"):
+        if getattr(tuning, name) is not dtype:
+            allowed = f"{dtype}: DeepSpeed's engine turns the whole model into that"
+            yield InputError(name, str(getattr(tuning, name)), allowed)
+    if tuning.adapter is Adapter.QLORA and recipe.precision == "fp32":
+        yield InputError("recipe", recipe.id, "with qlora under DeepSpeed mixed-adam")
+    if layout.zero == 3:
+        allowed = "under DeepSpeed's stage 3 whole models are trained so far; use none, or fsdp2"
+        yield InputError("adapter", str(tuning.adapter), allowed)
+    if offloads:
+        allowed = "none with adapters: what is elsewhere then is not followed yet"
+        yield InputError("offload_optimizer", "cpu", allowed)

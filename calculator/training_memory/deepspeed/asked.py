@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..run import Run
 from ..sharding import Host
 from . import flat
@@ -21,8 +23,8 @@ def bucket_numbers(run: Run) -> int:
 
 
 def offloads(run: Run) -> bool:
-    """Whether the optimizer's states are in the CPU's memory, and it steps there."""
-    return run.sharding.offload_optimizer is Host.CPU
+    """Whether the optimizer's states are not on the GPU, and it steps on the CPU."""
+    return run.sharding.offload_optimizer is not Host.NONE
 
 
 def persistence_numbers(run: Run) -> int:
@@ -49,24 +51,25 @@ REUSE = 1_000_000_000
 
 def groups(run: Run) -> tuple[flat.Group, ...]:
     """The optimizer's groups of weights."""
-    return flat.groups(run.model, str(run.implementation), run.layout.data)
+    return flat.groups(run.model, str(run.implementation), run.layout.data, run.tuning)
 
 
 def shares(run: Run) -> Shares:
     """Stage 3's shares of the weights."""
     return Shares(
         groups=groups(run),
+        every=numels(run),
         item_bytes=item_bytes(run),
         bucket=bucket_numbers(run),
         persistence=persistence_numbers(run),
         offloads=offloads(run),
-        away=run.sharding.offload_param is Host.CPU,
+        away=run.sharding.offload_param is not Host.NONE,
     )
 
 
-def numels(run: Run) -> dict[flat.Key, int]:
+def numels(run: Run) -> Mapping[flat.Key, int]:
     """Each weight's numbers, in the model's order."""
-    return flat.numels(groups(run), run.model, str(run.implementation))
+    return flat.numels(run.model, str(run.implementation), run.tuning)
 
 
 def stepped(run: Run) -> list[int]:

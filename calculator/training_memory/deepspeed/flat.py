@@ -7,14 +7,16 @@ the model's order, are filled up to an even number for each GPU, and each GPU ow
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
+from ..frozen import in_storage, is_packed
 from ..held import SCALES, STATES, once
-from ..layouts import Weight, layout_of, rounded
+from ..layouts import Layout, Weight, adapter_of, layout_of, rounded
 from ..model import Model
 from ..optimizers import get
 from ..records import dataclass
+from ..tuning import Tuning, targeted
 
 #: What each GPU's numbers are a multiple of (nccl_start_alignment_factor).
 ALIGNMENT = 2
@@ -69,44 +71,59 @@ def states_of(numels: Iterable[int], optimizer: str) -> list[tuple[str, int, str
     return [(name, size, STATES.get(name, SCALES)) for name, size in sizes.items()]
 
 
-def _every(model: Model, implementation: str) -> list[tuple[Weight, int]]:
-    """Every weight with its layer, in the model's order."""
+def _every(model: Model, implementation: str, tuning: Tuning) -> list[tuple[Weight, int, bool]]:
+    """Every weight with its layer and whether it is trained, in the model's order."""
     layout = layout_of(model, implementation)
+    whole = tuning.trains_all
+
+    def around(weights: Iterable[Weight]) -> list[tuple[Weight, int, bool]]:
+        return [(one, 0, whole) for one in weights]
+
+    layer = [(one, whole) for one in layout.layer]
+    if not whole:
+        layer = list(_adapted(layout, tuning))
     return [
-        *((one, 0) for one in layout.first),
-        *((one, layer) for layer in range(layout.layers) for one in layout.layer),
-        *((one, 0) for one in layout.last),
+        *around(layout.first),
+        *((one, number, trained) for number in range(layout.layers) for one, trained in layer),
+        *around(layout.last),
     ]
 
 
-def keys(model: Model, implementation: str) -> list[Key]:
-    """Every weight in the model's order."""
-    return [(one.name, layer) for one, layer in _every(model, implementation)]
-
-
-def numels(of: Iterable[Group], model: Model, implementation: str) -> dict[Key, int]:
-    """Each weight's numbers, in the model's order, in which DeepSpeed numbers them."""
-    sizes = {
-        key: numel for group in of for key, numel in zip(group.keys, group.numels, strict=True)
-    }
-    return {key: sizes[key] for key in keys(model, implementation)}
+def _adapted(layout: Layout, tuning: Tuning) -> Iterator[tuple[Weight, bool]]:
+    """A layer's weights with PEFT's adapters: each is a module around the product's own."""
+    waiting: list[Weight] = []
+    for weight in layout.layer:
+        if not weight.name.endswith(" bias"):
+            yield from ((one, True) for one in waiting)
+            waiting = []
+        yield (in_storage(weight) if is_packed(weight, tuning) else weight), False
+        if targeted(weight.name, tuning.adapter_targets):
+            waiting += adapter_of(weight, tuning.adapter_rank, transposed=layout.transposed)
+    yield from ((one, True) for one in waiting)
 
 
 @lru_cache(maxsize=64)
-def groups(model: Model, implementation: str, gpus: int) -> tuple[Group, ...]:
-    """The two groups that transformers' Trainer makes: what decays, and norms and biases."""
-    every = _every(model, implementation)
+def numels(model: Model, implementation: str, tuning: Tuning) -> Mapping[Key, int]:
+    """Each weight's numbers, in the model's order, in which DeepSpeed numbers them."""
+    every = _every(model, implementation, tuning)
+    return {(one.name, layer): one.numel for one, layer, _ in every}
+
+
+@lru_cache(maxsize=64)
+def groups(model: Model, implementation: str, gpus: int, tuning: Tuning) -> tuple[Group, ...]:
+    """The groups that transformers' Trainer makes of what is trained: what decays, and the rest."""
+    every = _every(model, implementation, tuning)
     found = []
     for decays in (True, False):
-        of = [(one, layer) for one, layer in every if (len(one.shape) > 1) is decays]
-        numels = [one.numel for one, _ in of]
+        of = [one for one in every if one[2] and (len(one[0].shape) > 1) is decays]
+        numels = [one.numel for one, _, _ in of]
         starts = [0]
         for numel in numels[:-1]:
             starts.append(starts[-1] + numel)
         if of:
             found.append(
                 Group(
-                    keys=tuple((one.name, layer) for one, layer in of),
+                    keys=tuple((one.name, layer) for one, layer, _ in of),
                     numels=tuple(numels),
                     starts=tuple(starts),
                     gpus=gpus,

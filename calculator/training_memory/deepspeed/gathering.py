@@ -27,6 +27,7 @@ FLAT = "Gradients are put in the order of their owners, to be scattered."
 LARGE = "It is larger than the bucket, and is scattered by itself when the next gradient is there."
 GONE = "Nothing reads it any more."
 BACK = "It is added up in the CPU's memory, and brought back to be looked at."
+TO_DISK = "Those of a bucket wait in 32 bits until all of them are written to disk."
 #: Norms are taken of so many numbers at a time (_constant_buffered_norm2).
 NORM_NUMBERS = 250_000_000
 FROM_CPU = "This GPU's shares are in the CPU's memory, and are copied before they are sent."
@@ -44,9 +45,27 @@ class Limits:
     reuse: int
 
 
+#: Tables: no gradient flows on from them, which is what ends a module's backward pass.
+UNFINISHED = ("embedding", "positions")
 #: The model, and the same without its head: modules that ask for what comes next as others do.
 AROUND = 2
+#: PEFT's model, its tuner, and the model without its head; the one with it is not called as one.
+AROUND_ADAPTERS = 3
 ROOT: Key = ("", 0)
+
+
+def is_written(share: int) -> bool:
+    """Whether so many 32-bit numbers of a gradient go to a disk, and their memory then goes.
+
+    Less than a MiB does not, and of what is no multiple of an aligned piece the rest stays, which
+    holds all of its memory (swap_tensor/optimizer_utils.py: _swap_out_gradients,
+    _adjust_for_misaligned_lengths).
+    """
+    return 4 * share >= LEAST_WRITTEN and 4 * share % ALIGNED == 0
+
+
+#: MIN_AIO_BYTES and AIO_ALIGNED_BYTES of swap_tensor/utils.py, in bytes.
+LEAST_WRITTEN, ALIGNED = 2**20, 1024
 
 
 class _Gather:
@@ -71,6 +90,7 @@ class Gathering:
     ``calls`` are all that the recording notes, in order; ``numels`` each weight's numbers. A loss
     that reads the head's weight by itself makes it the whole model's own (``outer``), which asks
     for it as it begins and holds it (parameter_offload.py, ZeROOrderedDict).
+    ``swapped`` are weights whose states are on disks.
     """
 
     def __init__(
@@ -85,6 +105,8 @@ class Gathering:
         away: bool,
         last: bool,
         outer: Key | None = None,
+        swapped: frozenset[Key] = frozenset(),
+        around: int = AROUND,
     ) -> None:
         self.numels, self.limits = numels, limits
         self.gpus, self.item_bytes = gpus, item_bytes
@@ -93,13 +115,15 @@ class Gathering:
         #: The weight that each module asks for, in the order of the step; None where it has none.
         calls = [call for call in calls if call[0] in ("use", "back")]
         self.outer = outer
+        self.swapped = swapped
+        self.around = around
         #: How often the model's own weight is used until the loss reads it, which calls no module.
         self.uses_of_outer = calls.count(("use", outer)) if outer else 0
         if outer:
             last_use = len(calls) - 1 - calls[::-1].index(("use", outer))
             del calls[last_use]
         self.asked = [
-            *(outer, *(None for _ in range(AROUND - 1))),
+            *(outer, *(None for _ in range(around - 1))),
             *(key if key in numels else None for _, key in calls),
         ]
         weights = [(key and numels[key]) or 0 for key in self.asked]
@@ -132,7 +156,7 @@ class Gathering:
     def enter(self) -> list[Event]:
         """The modules around all others are called, which have no weight of their own."""
         first = self._fetch(self.outer or ROOT)
-        return first + [event for _ in range(AROUND - 1) for event in self._fetch(ROOT)]
+        return first + [event for _ in range(self.around - 1) for event in self._fetch(ROOT)]
 
     # -- what is heard -----------------------------------------------------------------------------
 
@@ -231,7 +255,7 @@ class Gathering:
         uses = self.uses[key]
         place = bisect_left(uses, self.at)
         if place == len(uses):
-            return False
+            return key[0] in UNFINISHED
         return self.before[uses[place]] - self.before[self.at] < self.limits.reuse
 
     def _free(self, key: Key) -> Event:
@@ -277,21 +301,30 @@ class Gathering:
     def _to_the_cpu(self) -> list[Event]:
         """This GPU's sums go to the CPU and come back, and their norms are taken."""
         events = []
-        back = 0
+        kept: list[tuple[int, int]] = []
         for key in sorted(self.inside, key=self.order.__getitem__):
             share = self._padded(key) // self.gpus
-            back += rounded(share * self.item_bytes)
-            events.append(self.event("own gradient", rounded(share * self.item_bytes), BACK))
+            swaps = self.last and key in self.swapped
+            back = rounded(share * self.item_bytes)
+            events.append(self.event("own gradient", back, BACK))
             if self.last:
                 norm = rounded(8 * min(share, NORM_NUMBERS))
                 events.append(self.event("own gradient in fp64", norm, NORM))
                 events.append(self.event("norm of a gradient", UNIT_BYTES, NORM))
                 events.append(self.event("own gradient in fp64", -norm, GONE))
+            in_fp32 = rounded(4 * share)
             if self.last and self.item_bytes != 4:
-                in_fp32 = rounded(4 * share)
-                events.append(self.event("own gradient in fp32", in_fp32, TO_CPU))
+                why = TO_DISK if swaps else TO_CPU
+                events.append(self.event("own gradient in fp32", in_fp32, why))
+            if swaps:
+                kept.append((share, in_fp32))
+            elif self.last and self.item_bytes != 4:
                 events.append(self.event("own gradient in fp32", -in_fp32, GONE))
-        return [*events, self.event("own gradient", -back, GONE)]
+            if self.item_bytes != 4 or not swaps:
+                events.append(self.event("own gradient", -back, GONE))
+        # What a disk is not asked to take stays until the optimizer steps.
+        gone = sum(size for share, size in kept if is_written(share))
+        return [*events, self.event("own gradients in fp32", -gone, GONE)] if gone else events
 
     def end(self) -> list[Event]:
         """The end of a micro-batch."""

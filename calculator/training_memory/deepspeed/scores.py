@@ -13,10 +13,11 @@ from ..model import Model
 from ..recorded import Sized
 from ..recording import Recording
 from ..records import dataclass
+from ..tuning import Tuning
 from ..weaving import Stretch, heard, score
-from . import flat, zeroth
+from . import flat, third, zeroth
 from .buckets import Buckets
-from .gathering import Gathering, Limits
+from .gathering import AROUND, AROUND_ADAPTERS, Gathering, Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +25,13 @@ class Conditions:
     """All that decides when a GPU's weights and gradients come and go; nothing else is looked at.
 
     ``gpus`` share the model, of which this is number ``rank``. ``offloads``: the optimizer is on
-    the CPU, ``away``: so are the weights. ``outer`` is a weight that is the whole model's own.
+    the CPU, with ``swaps`` its states on disks, ``away``: so are the weights. ``outer`` is a weight
+    that is the whole model's own.
     """
 
     model: Model
     implementation: str
+    tuning: Tuning
     gpus: int
     stage: int
     rank: int
@@ -37,13 +40,14 @@ class Conditions:
     overlaps: bool
     offloads: bool
     away: bool
+    swaps: bool
     limits: Limits
     outer: flat.Key | None = None
 
     @property
     def groups(self) -> tuple[flat.Group, ...]:
         """The optimizer's groups of weights."""
-        return flat.groups(self.model, self.implementation, self.gpus)
+        return flat.groups(self.model, self.implementation, self.gpus, self.tuning)
 
     def turns(self) -> dict[int, int]:
         """Micro-batches that differ, from 0, and how many in a row are like each.
@@ -99,10 +103,12 @@ def played(made: Sized, conditions: Conditions, turns: dict[int, int]) -> Iterat
 
 def _summed(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
     """Where every GPU has all, and gradients are summed after the last one."""
-    known = flat.numels(given.groups, given.model, given.implementation)
+    known = flat.numels(given.model, given.implementation, given.tuning)
+    trained = {key for group in given.groups for key in group.keys}
+    sizes = [numel for key, numel in known.items() if key in trained]
     for turn, count in turns.items():
         last = turn + count == given.micro_batches
-        end = zeroth.summed(list(known.values()), given.item_bytes) if last else ()
+        end = zeroth.summed(sizes, given.item_bytes) if last else ()
         yield Score(turn=turn, count=count, end=tuple(end))
 
 
@@ -127,7 +133,8 @@ def _kept(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Sco
 
 def _gathered(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
     """Where weights are gathered, on every GPU alike."""
-    numels = flat.numels(given.groups, given.model, given.implementation)
+    numels = flat.numels(given.model, given.implementation, given.tuning)
+    swapped = frozenset(third.swapped(given.groups)) if given.swaps else frozenset()
     for turn, count in turns.items():
         again = min(turn, 1)
         calls = [*heard(made, "forward", again), *heard(made, "backward", again)]
@@ -141,6 +148,8 @@ def _gathered(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator
             away=given.away,
             last=turn == given.micro_batches - 1,
             outer=given.outer,
+            swapped=swapped,
+            around=AROUND if given.tuning.trains_all else AROUND_ADAPTERS,
         )
         begin = tuple(gathering.enter())
         forward = score(made, "forward", again, gathering.hear)

@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from ..categories import CATEGORIES, Category
 from ..events import Counter, Event, Group, Node, Phase, Repeat
+from ..frozen import READ, frozen
 from ..held import MASTER, TABLES, WEIGHTS, Held, before_step
-from ..layouts import UNIT_BYTES, buffers_of, rounded
+from ..layouts import UNIT_BYTES, buffers_of, layout_of, rounded
 from ..recorded import Sized
 from ..run import Run
 from ..sharding import Host
@@ -24,14 +25,13 @@ from .updating import optimizer_events
 
 def host_bytes(run: Run, optimizer: str) -> int:
     """What a GPU's process keeps in the CPU's memory."""
+    if run.layout.zero == 3:
+        of_disks = (run.sharding.offload_optimizer, run.sharding.offload_param)
+        swaps, reads = (place is Host.NVME for place in of_disks)
+        return shares(run).host_bytes(optimizer, swaps=swaps, reads=reads)
     if not offloads(run):
         return 0
     of, size = groups(run), item_bytes(run)
-    if run.layout.zero == 3:
-        own = shares(run)
-        numbers = sum(sum(some) for some in own.sub_groups())
-        weights = size if own.away else 0
-        return sum(row[2] for row in own.states(optimizer)) + (4 + weights) * numbers
     states = [row[2] for row in _rows(of, size, optimizer) if row[1] is not Category.WEIGHTS]
     # Gradients in 32 bits, the weights in 16 on their way back, and room for one gradient.
     share = sum(group.share for group in of)
@@ -47,9 +47,9 @@ def held_rows(run: Run, optimizer: str) -> tuple[Held, ...]:
         return zeroth.held_rows(run, groups(run), optimizer)
     tables = sum(rounded(size) for _, size in buffers_of(run.model, str(run.implementation)))
     if run.layout.zero == 3:
-        rows = list(shares(run).rows(optimizer))
+        rows = [*_frozen(run), *shares(run).rows(optimizer)]
     else:
-        rows = list(_rows(groups(run), item_bytes(run), optimizer))
+        rows = [*_frozen(run), *_rows(groups(run), item_bytes(run), optimizer)]
         if offloads(run):
             largest = max(max(group.numels) for group in groups(run))
             size = rounded(largest * item_bytes(run))
@@ -61,6 +61,25 @@ def held_rows(run: Run, optimizer: str) -> tuple[Held, ...]:
         Held(name=name, category=category, bytes=size, why=why)
         for name, category, size, why in rows
     )
+
+
+def _frozen(run: Run) -> Iterator[tuple[str, Category, int, str]]:
+    """What is not trained: whole, or of stage 3 a share of each weight, with scales whole."""
+    if run.tuning.trains_all:
+        return
+    whole = layout_of(run.model, str(run.implementation))
+    third = run.layout.zero == 3
+    for name, size, why in frozen(whole, run.tuning):
+        if not third or name.startswith("scales"):
+            yield name, Category.WEIGHTS, size, why
+    if third:
+        trained = {key for group in groups(run) for key in group.keys}
+        size = sum(
+            rounded(-(-numel // run.layout.data) * item_bytes(run))
+            for key, numel in numels(run).items()
+            if key not in trained
+        )
+        yield "shares of frozen weights", Category.WEIGHTS, size, READ
 
 
 @lru_cache(maxsize=64)
@@ -112,6 +131,7 @@ def conditions(run: Run, rank: int) -> Conditions:
     return Conditions(
         model=run.model,
         implementation=str(run.implementation),
+        tuning=run.tuning,
         gpus=run.layout.data,
         stage=run.layout.zero,
         rank=rank,
@@ -119,7 +139,8 @@ def conditions(run: Run, rank: int) -> Conditions:
         item_bytes=item_bytes(run),
         overlaps=run.sharding.overlap_comm,
         offloads=offloads(run),
-        away=run.sharding.offload_param is Host.CPU,
+        away=run.sharding.offload_param is not Host.NONE,
+        swaps=run.sharding.offload_optimizer is Host.NVME,
         limits=limits(run),
         outer=_outer(run),
     )
@@ -150,28 +171,36 @@ def passes(run: Run, made: Sized, rank: int) -> Iterator[Alike]:
         backward = made.phase("backward", again).children
         if one.backward is not None:
             backward = tuple(loom.woven(one.backward))
-        yield one.count, [forward, _backward([*backward, *one.end], scales)]
+        yield one.count, [forward, _backward(backward, one.end, scales)]
 
 
-def _backward(nodes: Sequence[Node], scales: int) -> Group:
+def _backward(nodes: Sequence[Node], end: Sequence[Event], scales: int) -> Group:
     """A backward pass from a loss that is divided by the micro-batches, and scaled by one.
 
-    Only ZeRO's optimizers scale it.
+    Only ZeRO's optimizers scale it. The loss itself goes when ``end`` is through as well.
     """
+    made, gone = _loss("scaled loss", scales * UNIT_BYTES, SCALED)
+    held, dropped = _loss("loss", UNIT_BYTES, RETURNS)
+    last = (held, *end, dropped) if end else ()
+    return Group(label="backward", children=(made, *nodes, *last, gone))
+
+
+def _loss(name: str, size: int, why: str) -> tuple[Event, Event]:
     taken, given = (
         Event(
             phase=Phase.BACKWARD,
             category=Category.TEMPORARY,
-            bytes=sign * scales * UNIT_BYTES,
-            label=f"scaled loss is {'made' if sign > 0 else 'freed'}",
-            why=SCALED,
-            moment="in the backward pass, at the scaled loss (DeepSpeed)",
+            bytes=sign * size,
+            label=f"{name} is {'made' if sign > 0 else 'freed'}",
+            why=why,
+            moment=f"in the backward pass, at the {name} (DeepSpeed)",
         )
         for sign in (1, -1)
     )
-    return Group(label="backward", children=(taken, *nodes, given))
+    return taken, given
 
 
+RETURNS = "Whoever called the backward pass has it until that returns."
 SCALED = "The loss is divided and scaled before the backward pass, each time into a new number."
 
 

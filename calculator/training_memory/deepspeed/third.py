@@ -6,26 +6,55 @@ by itself, its shares lie side by side, and so do the gradients' for which there
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..categories import Category
 from ..held import MASTER, WEIGHTS
 from ..layouts import UNIT_BYTES, rounded
 from ..records import dataclass
 from . import flat
+from .gathering import LEAST_WRITTEN
 
 BUCKET = "Gradients are copied into it as they come, to be scattered in one go."
 GRADIENTS = "The sums of the gradients' shares are added up here, from step to step."
 PERSISTENT = "So small that each GPU keeps it whole (stage3_param_persistence_threshold)."
 SMALL = "small weights, whole"
+#: Buffers through which states and weights go to disks and come back, and numbers of the latter.
+STATES_BUFFERS = 4
+WEIGHTS_BUFFERS, WEIGHTS_BUFFER = 5, 100_000_000
 SUB_GROUP = 1_000_000_000
+
+
+def swapped(groups: Iterable[flat.Group]) -> Iterator[flat.Key]:
+    """Weights whose states go to disks: those updated together with enough numbers for one."""
+    for group in groups:
+        shares = [-(-numel // group.gpus) for numel in group.numels]
+        for places in _together(shares):
+            if 4 * sum(shares[place] for place in places) >= LEAST_WRITTEN:
+                yield from (group.keys[place] for place in places)
+
+
+def _together(shares: Sequence[int]) -> Iterator[range]:
+    """The places of shares that are updated together."""
+    begin = together = 0
+    for place, share in enumerate(shares):
+        together += share
+        if together >= SUB_GROUP:
+            yield range(begin, place + 1)
+            begin, together = place + 1, 0
+    if begin < len(shares):
+        yield range(begin, len(shares))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """One GPU's shares of a model's weights: of each group of the optimizer, each weight's."""
+    """One GPU's shares of a model's weights: of each group of the optimizer, each weight's.
+
+    ``every`` weight has so many numbers, trained or not.
+    """
 
     groups: tuple[flat.Group, ...]
+    every: Mapping[flat.Key, int]
     item_bytes: int
     bucket: int
     persistence: int
@@ -38,19 +67,11 @@ class Shares:
 
     def sub_groups(self) -> list[list[int]]:
         """The shares that are updated together."""
-        found = []
-        for group in self.groups:
-            some: list[int] = []
-            together = 0
-            for share in self.of(group):
-                some.append(share)
-                together += share
-                if together >= SUB_GROUP:
-                    found.append(some)
-                    some, together = [], 0
-            if some:
-                found.append(some)
-        return found
+        return [
+            [shares[place] for place in places]
+            for shares in map(self.of, self.groups)
+            for places in _together(shares)
+        ]
 
     def rows(self, optimizer: str) -> Iterator[tuple[str, Category, int, str]]:
         """What stays: name, category, bytes, and why."""
@@ -58,10 +79,10 @@ class Shares:
         if not self.away:
             size = rounded(total * self.item_bytes)
             yield "shares of weights", Category.WEIGHTS, size, WEIGHTS
+        gpus = self.groups[0].gpus
         small = sum(
-            rounded(-(-numel // group.gpus) * group.gpus * self.item_bytes)
-            for group in self.groups
-            for numel in group.numels
+            rounded(-(-numel // gpus) * gpus * self.item_bytes)
+            for numel in self.every.values()
             if numel <= self.persistence
         )
         if small:
@@ -71,6 +92,25 @@ class Shares:
         if not self.offloads:
             yield "loss scaler's and norm's numbers", Category.OPTIMIZER, 2 * UNIT_BYTES, NUMBERS
             yield from self.states(optimizer)
+
+    def host_bytes(self, optimizer: str, *, swaps: bool, reads: bool) -> int:
+        """What is in the CPU's memory; with ``swaps`` states are on disks, ``reads`` weights.
+
+        Of what is on disks the buffers are there through which it goes
+        (runtime/zero/offload_config.py: buffer_count, buffer_size).
+        """
+        groups = [sum(some) for some in self.sub_groups()]
+        found = self.item_bytes * sum(groups) if self.away else 0
+        if reads:
+            found += WEIGHTS_BUFFERS * WEIGHTS_BUFFER * self.item_bytes
+        if self.offloads:
+            on_disks = [one for one in groups if swaps and 4 * one >= LEAST_WRITTEN]
+            here = [one for one in groups if one not in on_disks]
+            # The 32-bit weights, gradients in 32 bits, and as they were made.
+            found += 8 * sum(here) + self.item_bytes * sum(groups)
+            found += sum(size for _, size, _ in flat.states_of(here, optimizer))
+            found += STATES_BUFFERS * 4 * max(on_disks, default=0)
+        return found
 
     def states(self, optimizer: str) -> Iterator[tuple[str, Category, int, str]]:
         """What the optimizer has, on the GPU or in the CPU's memory."""

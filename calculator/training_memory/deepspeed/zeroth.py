@@ -23,10 +23,7 @@ from .events import GOES, event, for_a_moment
 #: DeepSpeed's configuration nothing changes it.
 BUCKET = 500_000_000
 
-SIDE_BY_SIDE = (
-    "Gradients are copied side by side, to be summed over the GPUs in one go, before the backward "
-    "pass returns and the loss goes."
-)
+SIDE_BY_SIDE = "Gradients are copied side by side, to be summed over the GPUs in one go."
 NORM = "The norm of a gradient is taken in 32 bits, of one tensor at a time."
 NORMS = "Gradients whose norm is too large are scaled down together."
 IN_FP32 = "The optimizer works in 32 bits."
@@ -80,8 +77,7 @@ def summed(numels: Sequence[int], item_bytes: int) -> Iterator[Event]:
 
 def _side_by_side(numels: Sequence[int], item_bytes: int) -> Iterator[Event]:
     if len(numels) > 1:  # one is summed where it is
-        name = "gradients, side by side, and the loss"
-        size = rounded(sum(numels) * item_bytes) + UNIT_BYTES
+        name, size = "gradients, side by side", sum(numels) * item_bytes
         yield from for_a_moment(name, size, SIDE_BY_SIDE, phase=Phase.BACKWARD)
 
 

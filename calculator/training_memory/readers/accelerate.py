@@ -11,7 +11,6 @@ from .deepspeed import ON_THE_HOST, WEIGHTS_ON_THE_HOST
 from .table import Format, Taken, choice, count, is_on, lost, taken, text, word_of, words
 from .training_arguments import ACCELERATED
 
-_OFFLOAD = "what is moved to the host was counted as staying on the GPU"
 _IN = "deepspeed_config."
 _MEGATRON = "megatron_lm_config.megatron_lm_"
 _DEGREES = "parallelism_config.parallelism_config_"
@@ -83,8 +82,8 @@ FORMAT = Format(
         _stage,
         _clipping,
         count(f"{_IN}gradient_accumulation_steps", "accumulation"),
-        choice(f"{_IN}offload_optimizer_device", {**ON_THE_HOST, "nvme": _OFFLOAD}),
-        choice(f"{_IN}offload_param_device", {**WEIGHTS_ON_THE_HOST, "nvme": _OFFLOAD}),
+        choice(f"{_IN}offload_optimizer_device", ON_THE_HOST),
+        choice(f"{_IN}offload_param_device", WEIGHTS_ON_THE_HOST),
         text(f"{_IN}deepspeed_config_file", "engine"),
         count(f"{_MEGATRON}tp_degree", "tensor"),
         count(f"{_MEGATRON}pp_degree", "pipeline"),

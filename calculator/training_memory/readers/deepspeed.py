@@ -80,8 +80,8 @@ def _device(part: str) -> str:
 
 
 #: Where the optimizer is, as DeepSpeed's and accelerate's files say it.
-ON_THE_HOST = {place: {"offload_optimizer": place} for place in ("none", "cpu")}
-WEIGHTS_ON_THE_HOST = {place: {"offload_param": place} for place in ("none", "cpu")}
+ON_THE_HOST = {place: {"offload_optimizer": place} for place in ("none", "cpu", "nvme")}
+WEIGHTS_ON_THE_HOST = {place: {"offload_param": place} for place in ("none", "cpu", "nvme")}
 
 FORMAT = Format(
     id="deepspeed",
@@ -108,8 +108,8 @@ FORMAT = Format(
         _clipping,
         choice("optimizer.type", DEEPSPEED, unknown=OTHER),
         _torch_adam,
-        choice(_device("offload_optimizer"), {**ON_THE_HOST, "nvme": _OFFLOAD}),
-        choice(_device("offload_param"), {**WEIGHTS_ON_THE_HOST, "nvme": _OFFLOAD}),
+        choice(_device("offload_optimizer"), ON_THE_HOST),
+        choice(_device("offload_param"), WEIGHTS_ON_THE_HOST),
         lost(f"{_ZERO}cpu_offload", _OFFLOAD, f"{_ZERO}cpu_offload_params"),
         _numbers("reduce_bucket_size", "reduce_bucket_size"),
         flag(f"{_ZERO}overlap_comm", "overlap_comm"),

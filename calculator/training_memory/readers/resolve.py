@@ -210,6 +210,8 @@ class _Resolver:
                 self.dropped[name] = ALONE  # it has these on one GPU as well
             elif not by_deepspeed or not wanted:
                 self.settings.pop(name, None)
+        if self.settings.get("zero") != 3 and self.settings.get("offload_optimizer") == "nvme":
+            self.settings["offload_optimizer"] = "cpu"  # only stage 3 has it on disks
         if first:
             self.settings["sharding"] = str(Way.FSDP1)
         elif not by_deepspeed:
@@ -382,6 +384,10 @@ class _Resolver:
         self.fields |= {name: self.settings[name] for name in own if name != "adapter"}
         self.fields["implementation"] = "huggingface"  # PEFT's adapters alone are followed
         narrow = ("bf16", "fp16")
+        if self.settings.get("sharding") == "deepspeed" and self.fields["recipe"] == "mixed-adam":
+            for name in ("adapter_dtype", "frozen_dtype"):
+                self.fields.pop(name, None)  # its engine turns the whole model into 16 bits
+            return
         weights = self.settings.get("weights_dtype", self.settings.get("saved_dtype", "fp32"))
         if self.settings.get("adapter_dtype") == "bf16" and weights in narrow:
             self.fields["recipe"] = "bf16-adam"

@@ -176,6 +176,11 @@ _SCHEDULES: Mapping[str, str] = {
     Schedule.ZERO_BUBBLE: "Zero bubble (ZB-H1)",
 }
 
+_PLACES: Mapping[str, str] = {
+    Host.NONE: "On the GPU",
+    Host.CPU: "On the CPU",
+    Host.NVME: "On disks (NVMe)",
+}
 _GENERAL: tuple[Field, ...] = (
     _choice(
         "model",
@@ -600,9 +605,9 @@ _GENERAL: tuple[Field, ...] = (
         "offload_optimizer",
         "DeepSpeed's optimizer",
         Place.DEEPSPEED,
-        "DeepSpeed's offload_optimizer: 32-bit weights and the optimizer's states on the GPU, or "
-        "in the CPU's memory, where it then steps.",
-        _of(Host, {Host.NONE: "On the GPU", Host.CPU: "On the CPU"}),
+        "DeepSpeed's offload_optimizer: 32-bit weights and the optimizer's states on the GPU, in "
+        "the CPU's memory, where it then steps, or of stage 3 on disks.",
+        _of(Host, _PLACES),
     ),
     _choice(
         "offload_param",
@@ -610,7 +615,7 @@ _GENERAL: tuple[Field, ...] = (
         Place.SPLIT,
         "Each GPU's share of the weights on it, or in the CPU's memory: ZeRO-3's offload_param; "
         "FSDP's CPU offload, which has gradients and the optimizer there as well.",
-        _of(Host, {Host.NONE: "On the GPU", Host.CPU: "On the CPU"}),
+        _of(Host, _PLACES),
     ),
     _number(
         "prefetch_bucket_size",

@@ -7,20 +7,16 @@ zip only when its reader asks for a run.
 from __future__ import annotations
 
 import hashlib
-import io
-import zipfile
 from pathlib import Path
 
 from places import BUILD, DECODER
+from zipped import zipped
 
 #: What only a terminal or PyTorch can use.
 LEFT_OUT = frozenset({"__main__.py", "check_against_torch.py"})
 
 #: The build's own files that go along: they show a run in the page as they show it here.
 ALONG = ("table.py", "decoder_tables.py", "decoder_curve.py", "decoder_door.py")
-
-# Any fixed time will do, so that the same sources are the same bytes; a zip knows none before.
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def trainer(folder: Path = DECODER) -> dict[str, bytes]:
@@ -42,13 +38,4 @@ def fingerprint() -> str:
 
 def packed() -> bytes:
     """The zip; the same bytes from the same sources."""
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as zipped:
-        for name, data in (
-            trainer() | {name: (BUILD / name).read_bytes() for name in ALONG}
-        ).items():
-            entry = zipfile.ZipInfo(name, _EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            zipped.writestr(entry, data)
-    return archive.getvalue()
+    return zipped(trainer() | {name: (BUILD / name).read_bytes() for name in ALONG})

@@ -6,7 +6,6 @@ library that these need and a page's restored memory does not hold.
 
 from __future__ import annotations
 
-import io
 import zipfile
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import yaml
 
 from places import PACKAGE, PYODIDE
 from runtime import LIBRARY
+from zipped import zipped
 
 #: The calculator's own files that nothing else in a page needs.
 OWN = ("readers/*.py", "files_door.py", "render/files.py")
@@ -23,9 +23,6 @@ STANDARD = (
     *("_weakrefset.py", "base64.py", "contextlib.py", "copy.py", "dataclasses.py", "datetime.py"),
     *("difflib.py", "fnmatch.py", "heapq.py", "string.py", "struct.py", "tomllib/", "weakref.py"),
 )
-
-# Any fixed time will do, so that the same sources are the same bytes; a zip knows none before.
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def contents(pyodide: Path = PYODIDE) -> dict[str, bytes]:
@@ -48,11 +45,4 @@ def contents(pyodide: Path = PYODIDE) -> dict[str, bytes]:
 
 def packed() -> bytes:
     """The zip; the same bytes from the same sources."""
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as zipped:
-        for name, data in contents().items():
-            entry = zipfile.ZipInfo(name, _EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            zipped.writestr(entry, data, compresslevel=9)
-    return archive.getvalue()
+    return zipped(contents())

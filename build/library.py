@@ -10,6 +10,8 @@ from __future__ import annotations
 import io
 import zipfile
 
+from zipped import zipped
+
 #: Packages and modules that are left out, by why a page has no use for them; of a package with
 #: ``/*`` its first file stays, since others import it for nothing.
 LEFT_OUT = {
@@ -43,8 +45,6 @@ LEFT_OUT = {
 ENCODINGS = frozenset({"aliases", "ascii", "cp437", "idna", "latin_1", "utf_8"})
 
 _LEFT_OUT = frozenset(name for names in LEFT_OUT.values() for name in names)
-# Any fixed time will do, so that the same files are the same bytes; a zip knows none before.
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def stays(path: str) -> bool:
@@ -60,14 +60,5 @@ def stays(path: str) -> bool:
 
 def trimmed(library: bytes) -> bytes:
     """The library's zip without what is left out; the same bytes from the same zip."""
-    made = io.BytesIO()
-    with (
-        zipfile.ZipFile(io.BytesIO(library)) as whole,
-        zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as part,
-    ):
-        for name in sorted(name for name in whole.namelist() if stays(name)):
-            entry = zipfile.ZipInfo(name, _EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            part.writestr(entry, whole.read(name))
-    return made.getvalue()
+    with zipfile.ZipFile(io.BytesIO(library)) as whole:
+        return zipped({name: whole.read(name) for name in sorted(whole.namelist()) if stays(name)})

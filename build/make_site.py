@@ -49,13 +49,13 @@ from places import (
     RUNTIME,
     SITE,
     WEB,
+    WHEEL,
 )
 from runtime import BASE, make_runtime
 from snapshot import SNAPSHOT, make_snapshot, read_snapshot
 from stages import Stages
 from wheel import EPOCH, make_wheel
 
-WHEEL = CACHE / "wheel"
 NEXT = CACHE / "site"
 
 #: What of calculator/web/ pages do not load as modules.
@@ -148,7 +148,13 @@ def make_site() -> None:
     stages.run(
         "snapshot",
         lambda: make_snapshot(wheel),
-        reads=[wheel, PYODIDE, BUILD / "snapshot.py", BUILD / "snapshot.mjs"],
+        reads=[
+            wheel,
+            PYODIDE,
+            BUILD / "page_package.py",
+            BUILD / "snapshot.py",
+            BUILD / "snapshot.mjs",
+        ],
         makes=[SNAPSHOT],
     )
     stages.run(
@@ -164,7 +170,9 @@ def make_site() -> None:
             PYODIDE,
             BUILD / "runtime.py",
             BUILD / "library.py",
+            BUILD / "page_package.py",
             BUILD / "files_package.py",
+            BUILD / "zipped.py",
             *decoder,
         ],
         makes=[RUNTIME],

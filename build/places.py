@@ -24,6 +24,7 @@ PYODIDE = ROOT / "node_modules" / "pyodide"
 
 SITE = ROOT / "site"
 CACHE = ROOT / ".cache"
+WHEEL = CACHE / "wheel"
 RUNTIME = CACHE / "runtime"
 
 for _folder in (SCRIPTS, CALCULATOR):

@@ -2,7 +2,7 @@
 
 Pyodide's files keep the names it asks for, in a folder named by their hash. A page starts from
 Python's memory with the calculator in it; where that fails, it starts plainly, from the standard
-library and the wheel, which travels as a ``.zip`` because company networks often refuse ``*.whl``.
+library and what pages run of the wheel, a ``.zip`` since company networks often refuse ``*.whl``.
 What only some pages need lies apart, and is fetched when one of them asks. ``manifest.json`` says
 what there is and how large, so that a page can tell a reader before anything is fetched.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from library import trimmed
+from page_package import packed
 from places import PYODIDE, RUNTIME
 from snapshot import Snapshot
 
@@ -63,7 +64,7 @@ def make_runtime(
     python = [lay(f"{folder}/{name}", data) for name, data in contents.items()]
     library = lay_hashed("library", trimmed((pyodide / LIBRARY).read_bytes()), ".zip")
     name, package_version = wheel.name.split("-")[:2]
-    package = lay_hashed(f"{name}-{package_version}", wheel.read_bytes(), ".zip")
+    package = lay_hashed(f"{name}-{package_version}", packed(wheel.read_bytes()), ".zip")
     memory = lay_hashed("memory", snapshot.file, ".bin")
     zips = {name: lay_hashed(name, data, ".zip") for name, data in (apart or {}).items()}
 

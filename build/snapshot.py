@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from page_package import NOT_IN
 from places import BUILD, CACHE, PYODIDE
 from training_memory.presets import FIRST
 
@@ -19,20 +20,6 @@ MEMORY, SIZES = "memory.bin", "sizes.json"
 #: Modules that the Decoder's run needs, or that the calculator imports late. They are in the memory
 #: so that nobody need wait for the whole standard library.
 BESIDE = ("csv", "dataclasses", "fractions", "random")
-
-#: What of the calculator no page runs, or only one that has fetched files_package.py's zip; all
-#: else is in the memory. Names' beginnings.
-NOT_IN = tuple(
-    f"training_memory.{name}"
-    for name in (
-        *("__main__", "cli", "console", "flags", "request"),
-        *("curve_command", "diff_command", "fit_command", "oom_command"),
-        *("render.curve_text", "render.difference_text", "render.explain", "render.fit_text"),
-        *("render.lists", "render.oom_text", "render.page", "render.reading", "render.small"),
-        *("render.table", "render.terminal", "render.text", "verify"),
-        *("files_door", "readers", "render.files"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +61,9 @@ def make_snapshot(wheel: Path, into: Path = SNAPSHOT, pyodide: Path = PYODIDE) -
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     plan = into / "plan.json"
-    plan.write_text(
-        json.dumps({"requests": requests(), "films": films(), "imports": BESIDE, "not": NOT_IN}),
-        encoding="utf-8",
-    )
+    asked = {"requests": requests(), "films": films(), "imports": BESIDE}
+    apart = [f"training_memory.{name}" for name in NOT_IN]
+    plan.write_text(json.dumps({**asked, "not": apart}), encoding="utf-8")
     script = BUILD / "snapshot.mjs"
     done = subprocess.run(
         [node, str(script), str(pyodide), str(wheel), str(plan), str(into / MEMORY)],

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from places import CACHE, ROOT
+from places import ROOT, WHEEL
 
 # Zip entries carry a time. Any fixed one will do; this is the oldest a zip can hold.
 EPOCH = "315532800"
 
 
-def make_wheel(into: Path = CACHE / "wheel") -> Path:
+def make_wheel(into: Path = WHEEL) -> Path:
     """Build the wheel into the emptied folder ``into`` and return its path.
 
     Raises ``RuntimeError`` with the builder's own words when it fails.
@@ -36,4 +36,4 @@ def make_wheel(into: Path = CACHE / "wheel") -> Path:
 
 
 if __name__ == "__main__":
-    print(make_wheel(Path(sys.argv[1]) if len(sys.argv) > 1 else CACHE / "wheel"))
+    print(make_wheel(Path(sys.argv[1]) if len(sys.argv) > 1 else WHEEL))

@@ -7,7 +7,6 @@ whatever else the page asks in between is answered at once, and work is given up
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from time import perf_counter
 
@@ -70,6 +69,9 @@ class Slices:
 
         ``prefix`` in it is who asks, ``turn`` which slice it is, and all else the question.
         """
+        # Later, since the command line starts sooner without it and asks no slices.
+        import json
+
         question = json.dumps({**request, "turn": None})
         found, _ = self.go_on(request["prefix"], question, request["turn"], begin)
         answer = found[-1] if found else None

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "build"), str(ROOT / "tests")]
 
 import browser as browsers  # noqa: E402  # found through the line above
-from places import PYODIDE, SITE  # noqa: E402
+from places import PYODIDE, SITE, WHEEL  # noqa: E402
 from serve import SiteServer  # noqa: E402
 from start_page import RECORD, STARTS  # noqa: E402
 
@@ -145,13 +145,13 @@ def opened() -> Iterator[Browser]:
             browser.close()
 
 
-def make_plain(into: Path, site: Path) -> None:
-    """Lay out the plain page: the npm package as it is, and the site's own wheel."""
-    manifest = json.loads((site / "assets" / "runtime" / "manifest.json").read_bytes())
+def make_plain(into: Path) -> None:
+    """Lay out the plain page: the npm package as it is, and the calculator's wheel."""
     for file in PYODIDE.iterdir():
         if file.suffix in {".mjs", ".js", ".wasm", ".zip", ".json"}:
             shutil.copy(file, into)
-    shutil.copy(site / manifest["package"]["path"], into / "package.zip")
+    (wheel,) = WHEEL.glob("*.whl")
+    shutil.copy(wheel, into / "package.zip")
     (into / "index.html").write_text(PLAIN, encoding="utf-8")
 
 
@@ -164,7 +164,7 @@ def measure(site: Path = SITE, *, rounds: int) -> tuple[dict[str, list[Trace]], 
     found: dict[str, list[Trace]] = {"plain": [], "before": [], "now": []}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        make_plain(folder, site)
+        make_plain(folder)
         plain_url, site_url = (stack.enter_context(served(one)) for one in (folder, site))
         browser = stack.enter_context(opened())
         for _ in range(rounds):

@@ -33,7 +33,9 @@ def pyodide(tmp_path):
 @pytest.fixture
 def wheel(tmp_path):
     file = tmp_path / "training_memory-0.1.0-py3-none-any.whl"
-    file.write_bytes(b"PK wheel")
+    with zipfile.ZipFile(file, "w") as made:
+        made.writestr("training_memory/web.py", "answered = True")
+        made.writestr("training_memory/cli.py", "answered = False")
     return file
 
 
@@ -84,17 +86,20 @@ def test_the_library_travels_without_what_no_page_uses(tmp_path, pyodide, wheel)
     assert zipfile.ZipFile(io.BytesIO(data)).namelist() == ["json/__init__.py"]
 
 
-def test_the_wheel_travels_as_a_zip(tmp_path, pyodide, wheel):
+def test_what_pages_run_of_the_wheel_travels_as_a_zip(tmp_path, pyodide, wheel):
     path = make_runtime(wheel, SNAPSHOT, tmp_path / "runtime", pyodide)["package"]["path"]
-    digest = hashlib.sha256(b"PK wheel").hexdigest()[:12]
+    data = (tmp_path / "runtime" / path.removeprefix("assets/runtime/")).read_bytes()
+    digest = hashlib.sha256(data).hexdigest()[:12]
     assert path == f"assets/runtime/training_memory-0.1.0-{digest}.zip"
+    assert zipfile.ZipFile(io.BytesIO(data)).namelist() == ["training_memory/web.py"]
 
 
 def test_other_contents_have_other_names_and_no_others_are_left(tmp_path, pyodide, wheel):
     into = tmp_path / "runtime"
     first = make_runtime(wheel, SNAPSHOT, into, pyodide)
     assert make_runtime(wheel, SNAPSHOT, into, pyodide) == first
-    wheel.write_bytes(b"PK another")
+    with zipfile.ZipFile(wheel, "a") as made:
+        made.writestr("training_memory/answer.py", "another = True")
     (pyodide / "pyodide.asm.wasm").write_bytes(b"another")
     other = Snapshot(file=gzip.compress(b"another"), memory_bytes=4, whole_bytes=7)
     second = make_runtime(wheel, other, into, pyodide)

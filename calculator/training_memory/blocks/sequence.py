@@ -14,8 +14,6 @@ from ..structure import Structure
 from .sizes import ROTARY, ROWS
 
 GPUS = symbol("C")
-#: A complex number for each position of the longest sequence and pair of features.
-TABLE = product(("T", "e")) / 2
 
 
 def batch(tape: Tape, structure: Structure) -> tuple[Tensor, Tensor]:
@@ -29,8 +27,11 @@ def shared(tape: Tape, structure: Structure) -> list[Tensor]:
     """What is held until a micro-batch's backward pass ends, where GPUs share its sequences."""
     if structure.split.context == 1:
         return []
+    # A complex number for each position of the longest sequence and pair of features. Divided here,
+    # since whoever asks for nothing of this need not wait for fractions.
+    table = product(("T", "e")) / 2
     parts: list[tuple[str, Formula, str]] = [
-        ("rotary table, to be brought back", TABLE, "complex64"),
+        ("rotary table, to be brought back", table, "complex64"),
         ("this GPU's token ids", ROWS, "int64"),
         ("this GPU's labels", ROWS, "int64"),
         ("this GPU's rotary table", ROTARY / 2, "complex64"),

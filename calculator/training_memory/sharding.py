@@ -176,8 +176,10 @@ def read(reading: Reading, implementation: Implementation, layout: Layout) -> Sh
     own = own_way(implementation, layout.zero)
     usual = Sharding()
     way = reading.switch("sharding", a_choice(Way), own)
-    # accelerate has gradients reduced in what is computed with (set_mixed_precision).
-    reduce = ReduceDtype.BF16 if way is Way.FSDP1 else usual.reduce_dtype
+    # accelerate has gradients reduced in what is computed with (set_mixed_precision), torchtitan in
+    # 32 bits (mixed_precision_reduce).
+    accelerate = implementation is Implementation.HUGGINGFACE and way in (Way.FSDP1, Way.FSDP2)
+    reduce = ReduceDtype.BF16 if accelerate else usual.reduce_dtype
     ahead = usual.backward_prefetch
     return Sharding(
         sharding=way,

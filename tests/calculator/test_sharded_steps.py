@@ -272,7 +272,8 @@ def test_the_trainer_keeps_gradients_whole_until_the_last_micro_batch():
         for implementation in ("huggingface", "torchtitan")
         for count in (1, 2, 4)
     }
-    whole = 4 * 6_738_415_616
+    # In the numbers in which they are reduced: 16 bits, as accelerate's set_mixed_precision has it.
+    whole = 2 * 6_738_415_616
     for count in (2, 4):
         assert found["huggingface", count] >= whole
         assert found["torchtitan", count] == found["torchtitan", 1]

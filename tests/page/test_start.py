@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
+from places import PACKAGE
 from snapshot import requests
 from training_memory.presets import PRESETS
 from training_memory.web import answer
@@ -119,15 +120,18 @@ def test_what_memory_lacks_is_fetched_when_it_is_asked_for(
     with zipfile.ZipFile(package, "w") as zipped:
         zipped.writestr(
             "rare_door.py",
-            "import colorsys, training_memory.readers.huggingface as reader\n"
-            "def answer(request): return f'{colorsys.rgb_to_hsv(1, 0, 0)} {reader.__name__}'\n",
+            "import colorsys, training_memory\n"
+            "def answer(request):\n"
+            "    with open(training_memory.__path__[0] + '/models.toml') as models:\n"
+            "        return f'{colorsys.rgb_to_hsv(1, 0, 0)} {models.readline()}'\n",
         )
     context.route("**/rare.zip", lambda route: route.fulfill(body=package.getvalue()))
     names = fetched(page)
     ready(page)
     run(page, "use", "rare.zip")
     asked = {"requests": ["{}", "{}"], "door": "rare_door"}
-    assert run(page, "ask", asked) == ["(0.0, 1.0, 1) training_memory.readers.huggingface"] * 2
+    models = (PACKAGE / "models.toml").read_text(encoding="utf-8").splitlines(keepends=True)
+    assert run(page, "ask", asked) == [f"(0.0, 1.0, 1) {models[0]}"] * 2
     assert sorted(names)[:1] == ["library"]
     assert names.count("library") == 1
 

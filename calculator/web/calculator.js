@@ -79,6 +79,11 @@ class Calculator {
   #missing = [];
   /** Counts what is asked for later: of an earlier state it is given up. */
   #later = 0;
+  /**
+   * The state of which a reader wanted no more: nothing that settles late may begin it again.
+   * @type {string | undefined}
+   */
+  #stopped;
   /** What was looked at and is there. @type {Set<string>} */
   #there = new Set();
   /** Whether something changed since the last request was sent. */
@@ -376,7 +381,10 @@ class Calculator {
     const wanted = [...parts];
     const task = this.#work.begin(this.#workOn(wanted), {
       stop: () => this.#stopLater(),
-      again: () => this.#askRest().catch(() => {}),
+      again: () => {
+        this.#stopped = undefined;
+        this.#askRest().catch(() => {});
+      },
     });
     try {
       for await (const told of this.#runtime.slices(request, LATER_DOOR)) {
@@ -403,6 +411,7 @@ class Calculator {
   /** The reader wants no more of what takes longer; what is there of it is of the run before. */
   #stopLater() {
     this.#later += 1;
+    this.#stopped = this.#shown;
     for (const place of this.#section.querySelectorAll('[data-part][aria-busy="true"]')) {
       place.removeAttribute("aria-busy");
       /** @type {HTMLElement} */ (place).dataset.old = "";
@@ -489,7 +498,8 @@ class Calculator {
     this.#settling = setTimeout(() => {
       this.#section.querySelector("output")?.removeAttribute("aria-busy");
       // What of it cannot be had is missing; the answer is there.
-      if (answered && !this.#changed && !this.#asking) this.#askRest().catch(() => {});
+      const wanted = answered && this.#stopped !== this.#shown;
+      if (wanted && !this.#changed && !this.#asking) this.#askRest().catch(() => {});
     }, SETTLED_MS);
   }
 

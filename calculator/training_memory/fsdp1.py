@@ -8,7 +8,7 @@ from .errors import InputError
 from .implementations import Implementation
 from .layout import Layout
 from .recipe import Recipe
-from .sharding import Host, Sharding, Way
+from .sharding import Host, Sharding, Way, no_second_copy
 from .switches import Optimizer, Switches
 from .tuning import Tuning
 
@@ -36,12 +36,7 @@ def refused(
             f"divisor of {layout.data:,}; {layout.data:,} itself is NO_SHARD"
         )
         yield InputError("replicate", sharding.replicate, allowed)
-    if recipe.precision.startswith("master"):
-        allowed = (
-            "FSDP1 keeps no second copy: its shards are in fp32 and are gathered in 16 bits; set "
-            "the recipe to autocast-adam, which is that here, or to fp32-adam or bf16-adam"
-        )
-        yield InputError("sharding", str(Way.FSDP1), allowed)
+    yield from no_second_copy(Way.FSDP1, recipe)
     if not tuning.trains_all:
         allowed = (
             "none: beside adapters each of their matrices is a flat weight of its own under FSDP1, "

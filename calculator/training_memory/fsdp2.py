@@ -8,7 +8,7 @@ from .errors import InputError
 from .implementations import Implementation
 from .layout import Layout
 from .recipe import Recipe
-from .sharding import Sharding, Way
+from .sharding import Sharding, Way, no_second_copy
 from .switches import Loss, Optimizer, Switches
 from .tuning import Adapter, Dtype, Tuning
 
@@ -61,12 +61,7 @@ def _degrees(sharding: Sharding, layout: Layout, recipe: Recipe) -> Iterator[Inp
             f"so use a smaller divisor of {layout.data:,}"
         )
         yield InputError("replicate", sharding.replicate, allowed)
-    if recipe.precision.startswith("master"):
-        allowed = (
-            "FSDP2 keeps no second copy: its shards are in fp32 and are gathered in 16 bits; set "
-            "the recipe to autocast-adam, which is that here, or to fp32-adam or bf16-adam"
-        )
-        yield InputError("sharding", str(Way.FSDP2), allowed)
+    yield from no_second_copy(Way.FSDP2, recipe)
 
 
 def _loss(loss: Loss, implementation: Implementation, tuning: Tuning) -> Iterator[InputError]:

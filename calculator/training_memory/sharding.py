@@ -225,6 +225,17 @@ def with_zero(layout: Layout, sharding: Sharding, implementation: Implementation
     return replace(layout, zero=3)
 
 
+def no_second_copy(way: Way, recipe: Recipe) -> Iterator[InputError]:
+    """Why a recipe with a master copy is none of FSDP's."""
+    if recipe.precision.startswith("master"):
+        allowed = (
+            f"{_NAMES[way]} keeps no second copy: its shards are in fp32 and are gathered in 16 "
+            "bits; set the recipe to autocast-adam, which is that here, or to fp32-adam or "
+            "bf16-adam"
+        )
+        yield InputError("sharding", str(way), allowed)
+
+
 def of_none(reading: Reading, allowed: str) -> Iterator[InputError]:
     """Every field of these that is set although the implementation has one way of sharing."""
     for name, usual in USUAL.items():

@@ -37,6 +37,7 @@ PACKAGES = ("torch", "transformers", "bitsandbytes", "peft")
 NOT_MEASURING = {
     *(
         "record.py",
+        "record_apart.py",
         "tables.py",
         "matrix.py",
         "sharded_matrix.py",

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from . import tables
-from .versions import write_versions
+from .record_apart import as_row, record
 from .zero_case import ZeroCase
 from .zero_matrix import cases
 
@@ -22,40 +22,26 @@ PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "deepspeed")
 def _row(case: ZeroCase) -> dict[str, object]:
     from .zero_step import trace
 
-    found = trace(case)
-    row: dict[str, object] = {
-        **{name: text for name, text in case.to_row().items() if name in tables.ZERO_COLUMNS},
-        "parameters": found.parameters,
-        "persistent_bytes": found.persistent,
-        "after_forward_bytes": found.after_forward,
-        "after_backward_bytes": found.after_backward,
-    }
-    for phase in ("forward", "backward", "step"):
-        if peak := found.peaks.get(phase):
-            row[f"{phase}_bytes"] = peak.bytes
-            row[f"{phase}_operation"] = peak.operation.removeprefix("aten.")
-    return row
+    return as_row(case, trace(case), tables.ZERO_COLUMNS)
+
+
+def _apart(case: ZeroCase) -> dict[str, object]:
+    # DeepSpeed knows one process group in a process's life, so each case has a process.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
+        return apart.submit(_row, case).result()
 
 
 def main() -> int:
     """Record every case. Returns the exit status."""
-    path = tables.FOLDER / tables.ZERO
-    known: dict[ZeroCase, dict[str, object]] = {}
-    if path.exists() and "--fresh" not in sys.argv:
-        known = {ZeroCase.from_row(row): dict(row) for row in tables.read(tables.ZERO)}
-    every = cases()
-    for number, case in enumerate(every, start=1):
-        if case not in known:
-            # DeepSpeed knows one process group in a process's life, so each case has a process.
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
-                known[case] = apart.submit(_row, case).result()
-        known[case]["step"] = f"Z{number:03}"
-        done = [known[one] for one in every if one in known]
-        tables.write(tables.ZERO, done)
-        print(f"\r{number} of {len(every)}", end="", flush=True)
-    print()
-    write_versions(["zero"], PACKAGES)
-    return 0
+    return record(
+        tables.ZERO,
+        cases(),
+        ZeroCase.from_row,
+        _apart,
+        letter="Z",
+        kind="zero",
+        packages=PACKAGES,
+    )
 
 
 if __name__ == "__main__":

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from training_memory import catalog
+from training_memory.categories import Category
 from training_memory.events import Counter, Group, Node, Repeat
 from training_memory.held import held
 from training_memory.model import Model
 from training_memory.recorded import Sized, sizes_of
+from training_memory.recorded_step import held_rows, optimizer_step, sized
 from training_memory.recording import Recording, recording_of
+from training_memory.run import Run
+from training_memory.shares import splitting_of
 from training_memory.stepping import step
 from training_memory.structure import Structure, repeats_of, structure_of, values_of
 from training_memory.tuning import FULL, Adapter, Dtype, Targets, Tuning
@@ -246,3 +250,27 @@ def highest_of(start: int, parts: tuple[tuple[str, Node], ...]) -> dict[str, Hig
                 found[here] = Highest(peak, segment.at.moment, segment.counters.get("layer"))
         total += sum(segment.remains)
     return found
+
+
+def highest_of_run(run: Run) -> dict[str, Highest]:
+    """The highest point of each phase, as the calculator has it."""
+    made = sized(run)
+    # Gradients may wait for the last micro-batch, which then is like none before it.
+    turns = [min(turn, 1) for turn in range(run.micro_batches)]
+    if kinds := splitting_of(run).waits:
+        turns[-1] = kinds - 1
+    parts = [
+        part
+        for turn in turns
+        for part in zip(("forward", "backward"), made.micro_batch(turn), strict=True)
+    ]
+    steps = (("step", node) for node in optimizer_step(run).children)
+    return highest_of(found_by(run), (*parts, *steps))
+
+
+def found_by(run: Run) -> int:
+    """What a step finds: the first one no states of the optimizer."""
+    first = run.sharding.first_step
+    return sum(
+        row.bytes for row in held_rows(run) if not (first and row.category is Category.OPTIMIZER)
+    )

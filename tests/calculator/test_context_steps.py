@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from traced import Highest, highest_of, rows_of
 from traced import asked as traced_run
+from traced import highest_of_run, rows_of
 from training_memory.categories import Category
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
 from training_memory.moves import words
 from training_memory.readers.formats import read_files
-from training_memory.recorded_step import held_rows, optimizer_step, sized
 from training_memory.run import Run
 
 EXCHANGES = {"allgather": "all-gather", "alltoall": "ring"}
@@ -40,19 +39,6 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def highest(row: dict[str, str]) -> dict[str, Highest]:
-    """The highest point of each phase, as the calculator has it."""
-    run = Run.from_json(asked(row))
-    made = sized(run)
-    parts = [
-        part
-        for turn in range(run.micro_batches)
-        for part in zip(("forward", "backward"), made.micro_batch(min(turn, 1)), strict=True)
-    ]
-    steps = (("step", node) for node in optimizer_step(run).children)
-    return highest_of(sum(one.bytes for one in held_rows(run)), (*parts, *steps))
-
-
 def test_there_are_rows_of_every_kind():
     assert len([row for row in ROWS if fullest(row)]) >= 30
     assert {row["context"] for row in ROWS} == {"2", "4", "8"}
@@ -63,7 +49,7 @@ def test_there_are_rows_of_every_kind():
 
 @pytest.mark.parametrize("row", [row for row in ROWS if fullest(row)], ids=lambda row: row["step"])
 def test_every_phase_peaks_as_high_as_in_pytorch(row):
-    found = highest(row)
+    found = highest_of_run(Run.from_json(asked(row)))
     for phase in ("forward", "backward", "clip", "step"):
         if row[f"{phase}_peak_bytes"]:
             assert found[phase].bytes == int(row[f"{phase}_peak_bytes"]), phase
@@ -73,7 +59,7 @@ def test_every_phase_peaks_as_high_as_in_pytorch(row):
     "row", [row for row in ROWS if not fullest(row)], ids=lambda row: row["step"]
 )
 def test_no_other_gpu_of_a_sequence_holds_more(row):
-    found = highest(row)
+    found = highest_of_run(Run.from_json(asked(row)))
     for phase in ("forward", "backward"):
         assert found[phase].bytes >= int(row[f"{phase}_peak_bytes"]), phase
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from traced import Highest, highest_of, rows_of
 from traced import asked as traced_run
+from traced import highest_of_run, rows_of
 from training_memory.bounds import least_bytes
 from training_memory.categories import Category
 from training_memory.errors import InputErrors
@@ -16,9 +15,9 @@ from training_memory.estimate import estimate
 from training_memory.fit import Fit, fitting
 from training_memory.flat import flat_units
 from training_memory.readers.formats import read_files
-from training_memory.recorded_step import held_rows, optimizer_step, sized
+from training_memory.recorded_step import held_rows
 from training_memory.run import Run
-from training_memory.shares import share_of, splitting_of
+from training_memory.shares import share_of
 
 ROWS = rows_of("fsdp1-steps.csv")
 PHASES = ("forward", "backward", "clip", "step")
@@ -47,27 +46,6 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _turns(run: Run) -> Iterator[int]:
-    """Which of the recorded micro-batches each of the run's is like."""
-    kinds = splitting_of(run).waits
-    for turn in range(run.micro_batches):
-        last = kinds and turn == run.micro_batches - 1
-        yield kinds - 1 if last else min(turn, 1)
-
-
-def highest(row: dict[str, str]) -> dict[str, Highest]:
-    """The highest point of each phase, as the calculator has it."""
-    run = Run.from_json(asked(row))
-    made = sized(run)
-    parts = [
-        part
-        for turn in _turns(run)
-        for part in zip(("forward", "backward"), made.micro_batch(turn), strict=True)
-    ]
-    steps = (("step", node) for node in optimizer_step(run).children)
-    return highest_of(sum(one.bytes for one in held_rows(run)), (*parts, *steps))
-
-
 def test_there_are_rows_of_every_kind():
     assert len(ROWS) >= 100
     assert {row["data"] for row in ROWS} >= {"8", "64", "7"}
@@ -94,7 +72,7 @@ def test_there_are_rows_of_every_kind():
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["step"])
 def test_every_phase_is_as_high_as_in_pytorch(row):
-    found = highest(row)
+    found = highest_of_run(Run.from_json(asked(row)))
     above = ABOVE.get((row["model"], row["recompute"]), 0)
     for phase in PHASES:
         if row[f"{phase}_bytes"] and phase in found:
@@ -118,7 +96,7 @@ def test_limiting_all_gathers_changes_no_bytes():
     told = [row for row in ROWS if row["limit_all_gathers"] == "no"]
     assert told
     for row in told:
-        found = highest(row)
+        found = highest_of_run(Run.from_json(asked(row)))
         assert found["backward"].bytes == int(row["backward_bytes"])
 
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from traced import Highest, highest_of, rows_of
 from traced import asked as traced_run
+from traced import highest_of_run, rows_of
 from training_memory.categories import Category
 from training_memory.estimate import estimate
-from training_memory.recorded_step import held_rows, optimizer_step, sized
+from training_memory.recorded_step import held_rows, sized
 from training_memory.run import Run
-from training_memory.shares import splitting_of
 
 #: What the recordings follow.
 ROWS = rows_of("sharded-steps.csv")
@@ -47,32 +46,6 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _turns(run: Run) -> list[int]:
-    """Which of the recorded micro-batches each of the run's is like."""
-    kinds, count = splitting_of(run).waits, run.micro_batches
-    if kinds:
-        return [*(min(turn, 1) for turn in range(count - 1)), kinds - 1]
-    return [min(turn, 1) for turn in range(count)]
-
-
-def highest(row: dict[str, str]) -> dict[str, Highest]:
-    """The highest point of each phase, as the calculator has it."""
-    run = Run.from_json(asked(row))
-    made = sized(run)
-    parts = [
-        part
-        for turn in _turns(run)
-        for part in zip(("forward", "backward"), made.micro_batch(turn), strict=True)
-    ]
-    held = [
-        one
-        for one in held_rows(run)
-        if row["turn"] != "1" or one.category is not Category.OPTIMIZER
-    ]
-    steps = (("step", node) for node in optimizer_step(run).children)
-    return highest_of(sum(one.bytes for one in held), (*parts, *steps))
-
-
 def test_there_are_rows_of_every_kind():
     assert len(ROWS) >= 60
     assert {row["sharding"] for row in ROWS} == {"ddp", "fsdp2", "none"}
@@ -84,7 +57,7 @@ def test_there_are_rows_of_every_kind():
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["step"])
 def test_every_phase_peaks_where_and_as_high_as_in_pytorch(row):
-    found = highest(row)
+    found = highest_of_run(Run.from_json(asked(row)))
     for phase, traced in PEAKS[row["step"]].items():
         ours = found[phase]
         assert ours.bytes == int(traced["bytes"]), phase
@@ -119,7 +92,7 @@ def test_llama_7b_on_eight_gpus(recompute, bytes_):
         and (row["data"], row["precision"], row["wrap"]) == ("8", "autocast", "layers")
         and (row["reshard"], row["prefetch"], row["reduce_dtype"]) == ("yes", "implicit", "fp32")
     )
-    found = highest(row)
+    found = highest_of_run(Run.from_json(asked(row)))
     # That program's optimizer kept its step counters on the CPU.
     run = Run.from_json(asked(row))
     counters = sum(one.bytes for one in held_rows(run) if one.name == "step counter")

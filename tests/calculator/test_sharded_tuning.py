@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from traced import Highest, highest_of, rows_of
 from traced import asked as traced_run
+from traced import found_by, highest_of_run, rows_of
 from training_memory import gathering
 from training_memory.categories import Category
 from training_memory.copies import optimizer_copies
@@ -18,11 +18,10 @@ from training_memory.recorded_step import (
     held_rows,
     host_bytes,
     optimizer_step,
-    sized,
     trained_parameters,
 )
 from training_memory.run import Run
-from training_memory.shares import share_of, splitting_of
+from training_memory.shares import share_of
 
 STEPS = rows_of("sharded-tuning.csv")
 PHASES = ("forward", "backward", "clip", "step")
@@ -61,30 +60,6 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def highest(run: Run) -> dict[str, Highest]:
-    """The highest point of each phase, as the calculator has it."""
-    made = sized(run)
-    kinds, count = splitting_of(run).waits, run.micro_batches
-    turns = [min(turn, 1) for turn in range(count)]
-    if kinds:
-        turns[-1] = kinds - 1
-    parts = [
-        part
-        for turn in turns
-        for part in zip(("forward", "backward"), made.micro_batch(turn), strict=True)
-    ]
-    steps = (("step", node) for node in optimizer_step(run).children)
-    return highest_of(_found(run), (*parts, *steps))
-
-
-def _found(run: Run) -> int:
-    """What the step finds: the first one no states of the optimizer."""
-    first = run.sharding.first_step
-    return sum(
-        row.bytes for row in held_rows(run) if not (first and row.category is Category.OPTIMIZER)
-    )
-
-
 def test_the_rows_are_many_and_of_every_kind():
     assert len(STEPS) >= 250
     assert {row["adapter"] for row in STEPS} == {"none", "lora", "qlora"}
@@ -111,9 +86,9 @@ def test_the_rows_are_many_and_of_every_kind():
 @pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
 def test_every_phase_is_as_high_as_in_pytorch(row):
     run = Run.from_json(asked(row))
-    held = _found(run)
+    held = found_by(run)
     assert held + 2 * 8 * run.sequence * run.micro_batch == int(row["persistent_bytes"])
-    found = highest(run)
+    found = highest_of_run(run)
     for phase in PHASES:
         done = "yes" in (row["offload_params"], row["in_backward"])
         if phase in ("clip", "step") and done:

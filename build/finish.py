@@ -26,6 +26,19 @@ _SITEMAP_MAPPING = re.compile(
     r"function (?P<name>\w+)\((?P<url>\w),(?P<base>\w)\)\{return "
     r"(?P=url)\.protocol=(?P=base)\.protocol,(?P=url)\.hostname=(?P=base)\.hostname,(?P=url)\}"
 )
+# As a page opens, it writes every address out in full, before the next page's address comes to stand
+# for this one's; a stylesheet's is fetched anew by that, and a page on a busy machine stood without
+# its styles until it had come.
+_WHOLE_ADDRESS = re.compile(
+    r"function (?P<name>\w+)\((?P<document>\w)\)\{(?P<loops>for\(let (?P<element>\w) of "
+    r"\w+\(\"\[href\], \[src\]\",(?P=document)\)\)[^{}]*\{[^{}]*)"
+    r"\{(?P<set>(?P=element)\[(?P<key>\w)\]=(?P=element)\[(?P=key)\]);break\}"
+)
+# It leaves alone what stands in the head of both pages, told by how it is written.
+_IN_HEAD = re.compile(
+    r"(?P<before>for\(let (?P<element>\w) of \w+\(\":scope > \*\",\w\.head\)\)\w\.set\()"
+    r"(?P=element)\.outerHTML,"
+)
 _SOURCE_MAP = re.compile(rb"\n?(?://#|/\*#) sourceMappingURL=\S+?(?: ?\*/)?\s*$")
 _SEARCH_DIALOG = re.compile(r'(<div class="md-search"[^>]* role="dialog")>')
 _CANONICAL = re.compile(r'\s*<link rel="canonical" href="[^"]*">')
@@ -157,6 +170,32 @@ def relocatable(script: str, base: str) -> str:
     return script
 
 
+def keeping_styles(script: str) -> str:
+    """Let the theme's script remember what its page's stylesheets are, and not fetch them anew.
+
+    Raises ``ValueError`` where the bundle is not as it was known, as above.
+    """
+
+    def remembering(found: re.Match[str]) -> str:
+        element, setting = found["element"], found["set"]
+        is_style = f'{found["document"]}===document&&{element}.rel==="stylesheet"'
+        return (
+            f"function {found['name']}({found['document']}){{{found['loops']}"
+            f"{{if({is_style}){element}.whole??={element}.href;else {setting};break}}"
+        )
+
+    def told_by_address(found: re.Match[str]) -> str:
+        element = found["element"]
+        style = f"{element}.whole??{element}.href"
+        return f'{found["before"]}{element}.rel==="stylesheet"?{style}:{element}.outerHTML,'
+
+    for pattern, written in ((_WHOLE_ADDRESS, remembering), (_IN_HEAD, told_by_address)):
+        script, count = pattern.subn(written, script)
+        if count != 1:
+            raise ValueError("the theme's script takes over a page in a way not known here")
+    return script
+
+
 def finish(site: Path, *, base: str = "/", canonical: bool) -> None:
     """Make a folder that MkDocs wrote into the site that is served.
 
@@ -165,7 +204,7 @@ def finish(site: Path, *, base: str = "/", canonical: bool) -> None:
     """
     drop_unneeded(site)
     (bundle,) = (site / "assets" / "javascripts").glob("bundle.*.js")
-    script = relocatable(bundle.read_text(encoding="utf-8"), base)
+    script = keeping_styles(relocatable(bundle.read_text(encoding="utf-8"), base))
     bundle.write_text(script, encoding="utf-8")
     texts = {page: page.read_text(encoding="utf-8") for page in pages_of(site)}
     for page, text in texts.items():

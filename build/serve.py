@@ -41,6 +41,8 @@ class SiteServer(ThreadingHTTPServer):
     """Serves one folder under one path. ``port`` 0 takes any free one; ``url`` says which."""
 
     daemon_threads = True
+    # A browser opens several connections for a page; one that finds no room waits for seconds.
+    request_queue_size = 128
 
     def __init__(
         self, site: Path, *, host: str = "127.0.0.1", port: int = 0, base: str = "/"

@@ -4,12 +4,27 @@ import pytest
 
 from audit import audit
 from csp import inline_scripts
-from finish import drop_unneeded, finish, name_search, relocatable, scroll_tables, start_early
+from finish import (
+    drop_unneeded,
+    finish,
+    keeping_styles,
+    name_search,
+    relocatable,
+    scroll_tables,
+    start_early,
+)
 from places import WEB
 
 TABLE = "<table>\n<tr><td>1</td></tr>\n</table>"
 MAPPING = (
     "x();function fi(e,t){return e.protocol=t.protocol,e.hostname=t.hostname,e}function ds(){}"
+)
+# What takes over a page's head, and what writes a page's addresses out in full.
+TAKING_OVER = (
+    "function bi(e){let t=new Map;"
+    'for(let r of M(":scope > *",e.head))t.set(r.outerHTML,r);return t}'
+    'function vi(e){for(let t of M("[href], [src]",e))for(let r of["href","src"])'
+    "{let o=t.getAttribute(r);if(o&&!/^(?:[a-z]+:)?\\/\\//i.test(o)){t[r]=t[r];break}}return $(e)}"
 )
 
 
@@ -107,6 +122,18 @@ def test_links_are_followed_under_any_path(base, cut):
 def test_an_unknown_theme_script_stops_the_build():
     with pytest.raises(ValueError, match="not known"):
         relocatable("function fi(e,t){return e}", "/")
+    with pytest.raises(ValueError, match="not known"):
+        keeping_styles(TAKING_OVER.replace("outerHTML", "innerHTML"))
+    with pytest.raises(ValueError, match="not known"):
+        keeping_styles(TAKING_OVER.replace("t[r]=t[r]", "t[r]+=t[r]"))
+
+
+def test_the_theme_does_not_fetch_stylesheets_anew():
+    script = keeping_styles(TAKING_OVER)
+    assert (
+        'if(e===document&&t.rel==="stylesheet")t.whole??=t.href;else t[r]=t[r];break}}return' in script
+    )
+    assert 't.set(r.rel==="stylesheet"?r.whole??r.href:r.outerHTML,r)' in script
 
 
 @pytest.fixture
@@ -115,7 +142,7 @@ def site(tmp_path):
     (scripts / "lunr" / "min").mkdir(parents=True)
     (scripts / "lunr" / "min" / "lunr.fr.min.js").write_text("fr()")
     (scripts / "bundle.1.min.js").write_text(
-        f"{MAPPING}\n//# sourceMappingURL=bundle.1.min.js.map\n"
+        f"{MAPPING}{TAKING_OVER}\n//# sourceMappingURL=bundle.1.min.js.map\n"
     )
     (scripts / "bundle.1.min.js.map").write_text("{}")
     (tmp_path / "assets" / "calculator").mkdir()

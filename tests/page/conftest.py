@@ -11,12 +11,24 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Playwright, Request, WebError
+from playwright.sync_api import (
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Playwright,
+    Request,
+    WebError,
+    expect,
+)
 
 import browser as browsers
 from serve import SiteServer
 
 ROOT = Path(__file__).parents[2]
+
+# How long a page is waited for says nothing of the page: a machine that others share may stand
+# still for seconds. What has to be quick is measured where it is told of (scripts/benchmarks/).
+expect.set_options(timeout=20_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

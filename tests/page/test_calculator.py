@@ -530,6 +530,11 @@ def test_python_lives_on_while_the_reader_looks_around(page: Page) -> None:
 
     assert len([url for url in workers() if "/calculator/" in url]) == 1
     page.evaluate("window.stillHere = true")
+    # Before the theme's script knows the site's pages, links lead where they lead anywhere.
+    page.wait_for_function(
+        """() => performance.getEntriesByType("resource")
+            .some(({ name, responseEnd }) => name.endsWith("/sitemap.xml") && responseEnd > 0)"""
+    )
     page.get_by_role("navigation", name="Tabs").get_by_role("link", name="Results").click()
     expect(page.locator("h1")).to_contain_text("Results")
     page.go_back()

@@ -53,7 +53,7 @@ from places import (
 )
 from runtime import BASE, make_runtime
 from snapshot import SNAPSHOT, make_snapshot, read_snapshot
-from stages import Stages
+from stages import Stages, code_of
 from wheel import EPOCH, make_wheel
 
 NEXT = CACHE / "site"
@@ -139,10 +139,13 @@ def make_site() -> None:
         raise BuildError("node_modules/ is missing; `make site` fills it before it runs this.")
     packaging = [ROOT / "pyproject.toml", ROOT / "README.md", ROOT / "LICENSE"]
     installed = [ROOT / "requirements" / "site.txt", ROOT / "package-lock.json"]
-    decoder = [DECODER, BUILD / "table.py", *sorted(BUILD.glob("decoder_*.py"))]
+    along = [BUILD / name for name in decoder_package.ALONG]
     stages = Stages(record=CACHE / "stages.json")
     stages.run(
-        "wheel", lambda: make_wheel(WHEEL), reads=[PACKAGE, *packaging, *installed], makes=[WHEEL]
+        "wheel",
+        lambda: make_wheel(WHEEL),
+        reads=[PACKAGE, *packaging, *installed, *code_of(BUILD / "wheel.py")],
+        makes=[WHEEL],
     )
     (wheel,) = WHEEL.glob("*.whl")
     stages.run(
@@ -151,8 +154,7 @@ def make_site() -> None:
         reads=[
             wheel,
             PYODIDE,
-            BUILD / "page_package.py",
-            BUILD / "snapshot.py",
+            *code_of(BUILD / "snapshot.py"),
             BUILD / "snapshot.mjs",
         ],
         makes=[SNAPSHOT],
@@ -168,25 +170,19 @@ def make_site() -> None:
             wheel,
             SNAPSHOT,
             PYODIDE,
-            BUILD / "runtime.py",
-            BUILD / "library.py",
-            BUILD / "page_package.py",
-            BUILD / "files_package.py",
-            BUILD / "zipped.py",
-            *decoder,
+            DECODER,
+            *along,
+            *installed,
+            *code_of(BUILD / "runtime.py"),
+            *code_of(BUILD / "decoder_package.py"),
+            *code_of(BUILD / "files_package.py"),
         ],
         makes=[RUNTIME],
     )
     stages.run(
         "tables",
         _check_tables,
-        reads=[
-            PACKAGE,
-            GENERATED,
-            BUILD / "make_tables.py",
-            BUILD / "tables.py",
-            *decoder,
-        ],
+        reads=[PACKAGE, DECODER, DOCS / "data", GENERATED, *code_of(BUILD / "make_tables.py")],
         makes=[],
     )
     stages.run(

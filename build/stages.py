@@ -6,6 +6,7 @@ switched branch touches times without changing a byte, and a deleted file has no
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import time
@@ -25,6 +26,23 @@ def files_under(path: Path) -> list[Path]:
         for file in path.rglob("*")
         if file.is_file() and SKIPPED.isdisjoint(file.relative_to(path).parts)
     )
+
+
+def code_of(module: Path) -> list[Path]:
+    """A module's file and those beside it that it imports, by itself or by way of others."""
+    found: set[Path] = set()
+    left = [module]
+    while left:
+        file = left.pop()
+        if file in found or not file.is_file():
+            continue
+        found.add(file)
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            left += [module.parent / f"{name.partition('.')[0]}.py" for name in names]
+    return sorted(found)
 
 
 def fingerprint(paths: Iterable[Path], *settings: str) -> str:

@@ -1,12 +1,16 @@
 """What must stop a build stops it, with words that help, and leaves the last good site."""
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 import make_site
 from make_site import BuildError, build_pages
-from places import ROOT
+from places import BUILD, DECODER, DOCS, PACKAGE, ROOT, RUNTIME, WEB, WHEEL
+from snapshot import SNAPSHOT
+from stages import Stages, files_under
 
 pytestmark = pytest.mark.site
 
@@ -99,3 +103,67 @@ def test_a_rebuild_without_a_change_does_nothing(built_site, monkeypatch, capsys
     assert len(said) == 5
     assert all(line.endswith("unchanged") for line in said)
     assert {file: file.stat().st_mtime_ns for file in built_site.rglob("*")} == before
+
+
+@pytest.fixture
+def reads(built_site, monkeypatch):
+    """The files that each stage reads: a change of any has it done again."""
+    found = {}
+
+    def noted(self, name, action, *, reads, makes, settings=()):
+        found[name] = {file for path in reads for file in files_under(path)}
+        return False
+
+    monkeypatch.setattr(Stages, "run", noted)
+    make_site.make_site()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "stages"),
+    [
+        (PACKAGE, {"wheel", "tables", "pages"}),
+        (WHEEL, {"snapshot", "runtime"}),
+        (SNAPSHOT, {"runtime"}),
+        (RUNTIME, {"pages"}),
+        (DECODER, {"runtime", "tables", "pages"}),
+        (DOCS / "data", {"tables", "pages"}),
+        (DOCS, {"pages"}),
+        (WEB, {"pages"}),
+        (BUILD, {"pages"}),
+        (ROOT / "mkdocs.yml", {"pages"}),
+        (ROOT / "pyproject.toml", {"wheel"}),
+        (ROOT / "package-lock.json", {"wheel", "runtime", "pages"}),
+        (ROOT / "requirements" / "site.txt", {"wheel", "runtime", "pages"}),
+    ],
+    ids=lambda value: value.name if hasattr(value, "name") else "",
+)
+def test_whatever_is_made_from_a_source_is_made_anew_with_it(reads, source, stages):
+    files = set(files_under(source))
+    assert files
+    for stage in stages:
+        assert files <= reads[stage], f"{stage}: {sorted(files - reads[stage])[:3]}"
+
+
+@pytest.mark.parametrize(
+    ("stage", "modules"),
+    [
+        ("wheel", "wheel"),
+        ("snapshot", "snapshot"),
+        ("runtime", "runtime, decoder_package, files_package"),
+        ("tables", "make_tables"),
+        ("pages", "macros, make_site"),
+    ],
+)
+def test_a_stage_is_done_again_when_its_own_code_changes(reads, stage, modules):
+    # As Python itself imports them, not as they are read.
+    program = (
+        f"import sys; sys.path.insert(0, {str(BUILD)!r}); import {modules}; "
+        "print(*(getattr(one, '__file__', '') for one in sys.modules.values()), sep='\\n')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    imported = {file for file in files_under(BUILD) if str(file) in done.stdout.splitlines()}
+    assert imported
+    assert imported <= reads[stage]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stages import Stages, files_under, fingerprint
+from stages import Stages, code_of, files_under, fingerprint
 
 
 @pytest.fixture
@@ -61,8 +61,9 @@ def test_a_touched_file_is_not_a_changed_one(build, source):
         lambda source: (source / "new.txt").write_text("new"),
         lambda source: (source / "b.txt").unlink(),
         lambda source: (source / "a.txt").rename(source / "c.txt"),
+        lambda source: (source / "a.txt").rename(source / "aa.txt"),
     ],
-    ids=["changed", "added", "deleted", "renamed"],
+    ids=["changed", "added", "deleted", "renamed", "renamed in its place"],
 )
 def test_any_change_is_seen(build, source, change):
     build()
@@ -108,3 +109,15 @@ def test_what_tools_leave_behind_is_not_read(source):
     (source / "__pycache__" / "a.pyc").write_text("x")
     assert fingerprint([source]) == before
     assert [file.name for file in files_under(source)] == ["a.txt", "b.txt"]
+
+
+def test_a_modules_code_is_all_that_it_imports_from_beside_it(tmp_path):
+    for name, text in {
+        "first": "import os\nfrom second import thing\n",
+        "second": "from pathlib import Path\n\n\ndef later():\n    import third.inner as _\n",
+        "third": "import first",
+        "other": "import first",
+    }.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    found = code_of(tmp_path / "first.py")
+    assert [file.stem for file in found] == ["first", "second", "third"]

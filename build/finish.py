@@ -26,9 +26,9 @@ _SITEMAP_MAPPING = re.compile(
     r"function (?P<name>\w+)\((?P<url>\w),(?P<base>\w)\)\{return "
     r"(?P=url)\.protocol=(?P=base)\.protocol,(?P=url)\.hostname=(?P=base)\.hostname,(?P=url)\}"
 )
-# As a page opens, it writes every address out in full, before the next page's address comes to stand
-# for this one's; a stylesheet's is fetched anew by that, and a page on a busy machine stood without
-# its styles until it had come.
+# As a page opens, it writes every address out in full, before the next page's address comes to
+# stand for this one's; a stylesheet's is fetched anew by that, and a page on a busy machine stood
+# without its styles until it had come.
 _WHOLE_ADDRESS = re.compile(
     r"function (?P<name>\w+)\((?P<document>\w)\)\{(?P<loops>for\(let (?P<element>\w) of "
     r"\w+\(\"\[href\], \[src\]\",(?P=document)\)\)[^{}]*\{[^{}]*)"

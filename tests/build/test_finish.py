@@ -130,9 +130,8 @@ def test_an_unknown_theme_script_stops_the_build():
 
 def test_the_theme_does_not_fetch_stylesheets_anew():
     script = keeping_styles(TAKING_OVER)
-    assert (
-        'if(e===document&&t.rel==="stylesheet")t.whole??=t.href;else t[r]=t[r];break}}return' in script
-    )
+    kept = 'if(e===document&&t.rel==="stylesheet")t.whole??=t.href;else t[r]=t[r];break}}return'
+    assert kept in script
     assert 't.set(r.rel==="stylesheet"?r.whole??r.href:r.outerHTML,r)' in script
 
 

@@ -32,7 +32,7 @@ const SITE = `${OURS}site ${BUILT.version}`;
 const PYTHON = `${OURS}python`;
 
 worker.addEventListener("install", (/** @type {any} */ event) => {
-  event.waitUntil(keep(SITE, BUILT.site));
+  event.waitUntil(install());
 });
 
 worker.addEventListener("activate", (/** @type {any} */ event) => {
@@ -49,6 +49,32 @@ worker.addEventListener("fetch", (/** @type {any} */ event) => {
     event.respondWith(found(request));
   }
 });
+
+/**
+ * Keep all pages, and Python for readers who have it of the version before: that goes when this one
+ * comes, and by then there may be no network to fetch another. Where a browser has no room for both,
+ * Python is fetched again when it is used.
+ */
+async function install() {
+  await keep(SITE, BUILT.site);
+  if (!(await hadPython())) return;
+  try {
+    await keep(PYTHON, BUILT.python);
+  } catch (error) {
+    if (!(error instanceof DOMException && error.name === "QuotaExceededError")) throw error;
+  }
+}
+
+/** Whether the version that is shown now keeps Python. @returns {Promise<boolean>} */
+async function hadPython() {
+  const { active } = worker.registration;
+  if (!active) return false;
+  const { port1, port2 } = new MessageChannel();
+  return new Promise((resolve) => {
+    port1.onmessage = ({ data }) => resolve(data.python === true);
+    active.postMessage({ ask: "version" }, [port2]);
+  });
+}
 
 /**
  * Put every file into a cache, each whole and with the hash that the build gave it, or fail. What
@@ -183,7 +209,9 @@ async function answer({ ask }, port) {
       await keep(PYTHON, BUILT.python, (bytes) => say({ loaded: (loaded += bytes) }));
       say({ kept: true });
     } else if (ask === "update") {
-      const pages = await worker.clients.matchAll({ type: "window", includeUncontrolled: true });
+      const all = await worker.clients.matchAll({ type: "window", includeUncontrolled: true });
+      // Of a host's other sites, which it tells of too, none is in the way.
+      const pages = all.filter((/** @type {{url: string}} */ { url }) => url.startsWith(ROOT));
       if (pages.length > 1) say({ others: pages.length - 1 });
       else await worker.skipWaiting();
     }
@@ -194,6 +222,6 @@ async function answer({ ask }, port) {
 
 async function hasPython() {
   const cache = await caches.open(PYTHON);
-  const kept = await cache.keys();
-  return kept.length >= Object.keys(BUILT.python).length;
+  const kept = new Set((await cache.keys()).map(({ url }) => url));
+  return Object.keys(BUILT.python).every((path) => kept.has(new URL(path, ROOT).href));
 }

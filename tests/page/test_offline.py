@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import shutil
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
@@ -39,6 +42,28 @@ class Served:
             text = VERSION.sub(rf"\g<1>{mark}", text)
             page.write_text(text.replace("<title>", f"<title>{mark} "), encoding="utf-8")
         write_worker(self.folder, mark)
+
+    def publish_python(self, mark: str) -> None:
+        """Publish another version whose Python is another too."""
+        manifest = self.folder / "assets" / "runtime" / "manifest.json"
+        built = json.loads(manifest.read_bytes())
+        renamed = {}
+        for path in (built["package"]["path"], built["library"], built["snapshot"]["path"]):
+            old = self.folder / path
+            new = old.with_name(f"{mark}-{old.name}")
+            renamed[path] = new.relative_to(self.folder).as_posix()
+            if old.suffix == ".zip":
+                with zipfile.ZipFile(old, "a") as archive:
+                    archive.comment = mark.encode()
+            else:
+                old.write_bytes(gzip.compress(gzip.decompress(old.read_bytes()), 1))
+            old.rename(new)
+        for file in (manifest, *pages_of(self.folder)):
+            text = file.read_text(encoding="utf-8")
+            for path, another in renamed.items():
+                text = text.replace(path, another)
+            file.write_text(text, encoding="utf-8")
+        self.publish(mark)
 
     def stop(self) -> None:
         self.server.shutdown()
@@ -328,6 +353,46 @@ def test_an_update_is_offered_and_not_forced(
     assert [name for name in names if " site " in name] == [
         f"training memory {served.url} site second"
     ]
+
+
+def test_other_sites_of_the_same_host_are_not_in_the_way(
+    first: tuple[Served, BrowserContext, Page],
+) -> None:
+    served, context, page = first
+    other = context.new_page()
+    other.goto(served.url.replace("/book/", "/another/"))
+    served.publish("second")
+    page.reload()
+    expect(page.locator(".offline-line")).to_contain_text("newer version", timeout=READY_MS)
+    with page.expect_navigation():
+        page.get_by_role("button", name="Show it").click()
+    expect(page).to_have_title(re.compile("^second "))
+
+
+def test_whoever_keeps_python_keeps_that_of_the_newer_version(
+    browser: Browser, serve_copy: Callable[[], Served]
+) -> None:
+    served = serve_copy()
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(f"{served.url}calculator/")
+    expect(page.locator(".offline-line")).to_contain_text(ALL, timeout=READY_MS)
+    served.publish_python("second")
+    page.goto(f"{served.url}results/")
+    expect(page.locator(".offline-line")).to_contain_text("newer version", timeout=READY_MS)
+    # Its last page closed, the newer version takes over by itself; and then there is no network.
+    page.close()
+    served.stop()
+    context.set_offline(True)
+    page = context.new_page()
+    page.goto(f"{served.url}results/")
+    expect(page).to_have_title(re.compile("^second "))
+    page.goto(f"{served.url}calculator/")
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    page.locator('.tm [name="recompute"]').select_option("full")
+    expect(page.locator(".tm output")).to_contain_text("110.7 GB")
+    expect(page.locator(".offline-line")).to_contain_text(ALL, timeout=READY_MS)
+    context.close()
 
 
 def test_a_page_of_another_version_than_the_one_that_is_kept_is_left_alone(

@@ -10,6 +10,8 @@ SITE_TOOLS := $(VENV)/.site-tools
 DEV_TOOLS := $(VENV)/.dev-tools
 MEASURE := .cache/measure/venv
 MEASURE_TOOLS := $(MEASURE)/.tools
+# The Python with PyTorch that `make bench` asks: what `make torch` made, unless another is named.
+TORCH ?= $(wildcard $(MEASURE)/bin/python)
 NPM_TOOLS := node_modules/.installed
 BROWSER := .cache/browser
 # Two at a time; tests that share something dear to make (a built site) stay together.
@@ -19,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve site offline test test-fast tables check bench measure requirements clean distclean
+.PHONY: help serve site offline test test-fast tables check bench torch measure requirements clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,12 +52,20 @@ check: $(DEV_TOOLS) $(NPM_TOOLS) ## Format, lint and types, without changing any
 	node_modules/.bin/tsc --project calculator/web/jsconfig.json
 
 bench: $(DEV_TOOLS) $(NPM_TOOLS) $(BROWSER) site ## Time all there is to time (TORCH=… names a Python with PyTorch)
+	@echo; echo "== Answers, and the command line"
 	@$(BIN)/python scripts/benchmarks/speed.py
+	@echo; echo "== The same question asked of PyTorch's fake tensors"
 	@$(BIN)/python scripts/benchmarks/tracker.py $(if $(TORCH),--python $(TORCH))
+	@echo; echo "== The page's start, beside a plain page with the same Python (a minute or two)"
 	@$(BIN)/python scripts/benchmarks/start.py
+	@echo; echo "== Each change in the page, in every way of running (some minutes)"
 	@$(BIN)/python scripts/benchmarks/changes.py
-	@$(BIN)/python scripts/benchmarks/building.py
+	@echo; echo "== Plans gone through in a second"
 	@$(BIN)/python scripts/benchmarks/plans.py
+	@echo; echo "== The site's build, in a copy (some minutes)"
+	@$(BIN)/python scripts/benchmarks/building.py
+
+torch: $(MEASURE_TOOLS) ## Install the PyTorch that bench and measure ask, apart from the rest (some GB)
 
 measure: $(MEASURE_TOOLS) ## Trace PyTorch's own steps again, all of them or KINDS="steps sharded" (hours)
 	@OMP_NUM_THREADS=1 PYTHONPATH=calculator:scripts $(MEASURE)/bin/python -m measure.record $(KINDS)
@@ -68,11 +78,12 @@ requirements: $(DEV_TOOLS) ## Pin the newest versions that requirements/*.in all
 	    requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \
 	done
 
-clean: ## Remove what was built, not what was installed
-	rm -rf site dist .cache test-results .hypothesis .mypy_cache .pytest_cache .ruff_cache
+clean: ## Remove what was built, not what was installed or took hours to trace
+	rm -rf site dist test-results .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	[ ! -d .cache ] || find .cache -mindepth 1 -maxdepth 1 ! -name measure ! -name browser -exec rm -rf {} +
 
 distclean: clean ## Remove what was installed as well
-	rm -rf $(VENV) node_modules
+	rm -rf $(VENV) node_modules .cache
 
 # --- Setting up -----------------------------------------------------------------------------------
 

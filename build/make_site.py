@@ -53,7 +53,7 @@ from places import (
 )
 from runtime import BASE, make_runtime
 from snapshot import SNAPSHOT, make_snapshot, read_snapshot
-from stages import Stages, code_of
+from stages import Stages, code_of, say
 from wheel import EPOCH, make_wheel
 
 NEXT = CACHE / "site"
@@ -101,7 +101,7 @@ def _part(name: str) -> Iterator[None]:
     """Say how long a part of a stage took."""
     start = time.perf_counter()
     yield
-    print(f"  {name:8} {time.perf_counter() - start:.1f} s")
+    say(f"  {name:8} {time.perf_counter() - start:.1f} s")
 
 
 def _make_pages() -> None:

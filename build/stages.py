@@ -57,12 +57,17 @@ def fingerprint(paths: Iterable[Path], *settings: str) -> str:
     return whole.hexdigest()
 
 
+def say(line: str) -> None:
+    """Print a line at once, also into a file or a pipe: the next may take a minute to come."""
+    print(line, flush=True)
+
+
 @dataclass(kw_only=True, slots=True)
 class Stages:
     """The stages of one build, what each read last time, and how long each took."""
 
     record: Path
-    say: Callable[[str], None] = print
+    say: Callable[[str], None] = say
     seconds: dict[str, float] = field(default_factory=dict)
 
     def run(
@@ -76,7 +81,8 @@ class Stages:
     ) -> bool:
         """Do ``action`` unless what it reads is unchanged and what it makes is there.
 
-        Returns whether it was done. A stage that fails leaves no memory of having been done.
+        Says the stage's name before it begins, and after it how long it took. Returns whether it
+        was done. A stage that fails leaves no memory of having been done.
         """
         known = self._known()
         before = fingerprint(reads, *settings)
@@ -85,6 +91,7 @@ class Stages:
             return False
         if known.pop(name, None) is not None:
             self._remember(known)
+        self.say(f"{name:10} …")
         start = time.perf_counter()
         action()
         self.seconds[name] = time.perf_counter() - start

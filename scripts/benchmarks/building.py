@@ -1,7 +1,7 @@
 """How long the site takes to build, from nothing and after a change: ``make bench``.
 
 Built in a copy of its own, so that nothing here is disturbed; what is installed is shared with it.
-Each line says where a build's time goes, stage by stage and, of the pages, part by part.
+Each build says where its time goes as it goes: stage by stage and, of the pages, part by part.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_STAGE = re.compile(r"^(?P<name> *\w[\w ]*?) +(?P<seconds>[\d.]+) s$", re.MULTILINE)
+_STAGE = re.compile(r"(?P<name> *\w[\w ]*?) +(?P<seconds>[\d.]+) s$")
+
+#: What was built, installed or left by a tool; hidden folders such as .venv among it.
+_NO_SOURCE = (".*", "__pycache__", "node_modules", "site", "dist", "test-results")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,35 +37,29 @@ class Build:
 
 
 def copy_of(root: Path, into: Path) -> None:
-    """Copy what git knows, and what is not ignored, with what is installed within reach."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=root,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    for name in filter(None, listed.split("\0")):
-        if (root / name).is_file():
-            (into / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, into / name)
+    """Copy the sources, without what was built, with what is installed within reach."""
+    shutil.copytree(root, into, ignore=shutil.ignore_patterns(*_NO_SOURCE))
     (into / "node_modules").symlink_to(root / "node_modules")
 
 
-def build(root: Path, name: str) -> Build:
-    """Build the site of the copy. Raises ``CalledProcessError``."""
+def build(root: Path, name: str, say: Callable[[str], object]) -> Build:
+    """Build the site of the copy, and ``say`` each line of its as it comes.
+
+    Raises ``CalledProcessError``.
+    """
+    say(name)
+    stages: dict[str, float] = {}
+    command = [sys.executable, "build/make_site.py"]
     start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "build/make_site.py"],
-        cwd=root,
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as running:
+        for line in running.stdout or ():
+            if found := _STAGE.match(line):
+                stages[found["name"].rstrip()] = float(found["seconds"])
+                say(f"  {line.rstrip()}")
     seconds = time.perf_counter() - start
-    stages = {
-        found["name"].rstrip(): float(found["seconds"]) for found in _STAGE.finditer(done.stdout)
-    }
+    if running.returncode:
+        raise subprocess.CalledProcessError(running.returncode, command)
+    say(f"  in all     {seconds:.1f} s" + ("" if stages else ", no stage ran"))
     return Build(name=name, seconds=seconds, stages=stages)
 
 
@@ -72,11 +70,10 @@ def _add(file: Path, text: str) -> Callable[[], object]:
     return change
 
 
-def measure(root: Path = ROOT) -> list[Build]:
+def measure(root: Path = ROOT, *, say: Callable[[str], object]) -> list[Build]:
     """Build from nothing, again without a change, and after a change of each kind."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "site"
-        copy.mkdir()
+        copy = Path(folder) / "sources"
         copy_of(root, copy)
         changes: dict[str, Callable[[], object]] = {
             "from nothing": lambda: None,
@@ -90,7 +87,7 @@ def measure(root: Path = ROOT) -> list[Build]:
         builds = []
         for name, change in changes.items():
             change()
-            builds.append(build(copy, name))
+            builds.append(build(copy, name, say))
         return builds
 
 
@@ -99,13 +96,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     options = parser.parse_args()
-    builds = measure()
+    say = (lambda line: None) if options.json else partial(print, flush=True)
+    try:
+        builds = measure(say=say)
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"This build failed ({error.returncode}); `make site` shows it alone.")
     if options.json:
         print(json.dumps([asdict(one) for one in builds]))
-        return
-    for one in builds:
-        parts = [f"{name.strip()} {seconds:.1f}" for name, seconds in one.stages.items()]
-        print(f"{one.name:<24} {one.seconds:6.1f} s   {', '.join(parts) or 'no stage ran'}")
 
 
 if __name__ == "__main__":

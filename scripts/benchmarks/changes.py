@@ -175,25 +175,29 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--way", action="append", choices=WAYS, help="this one (and more) alone")
     options = parser.parse_args()
-    measured = [
-        measure(options.changes, way, at_once=options.at_once) for way in options.way or WAYS
-    ]
+    measured = []
+    for way in options.way or WAYS:
+        measured.append(measure(options.changes, way, at_once=options.at_once))
+        if not options.json:
+            _tell(measured[-1])
     if options.json:
         print(json.dumps(measured))
-        return
-    for found in measured:
+
+
+def _tell(found: dict[str, Any]) -> None:
+    print(
+        f"{found['way']}: {found['changes']} changes of {found['controls']} "
+        f"controls, {found['answered']} of runs that can be"
+    )
+    for name, kind in (("all", "all changes"), ("runs", "runs that can be")):
+        figures = found[name]
         print(
-            f"{found['way']}: {found['changes']} changes of {found['controls']} "
-            f"controls, {found['answered']} of runs that can be"
+            f"  {kind}: Python {figures['python_median_ms']:.1f} ms, "
+            f"95th percentile {figures['python_95_ms']:.1f} ms (goal {GOAL_PYTHON_MS}); "
+            f"input to paint {figures['median_ms']:.1f} ms, "
+            f"95th percentile {figures['all_95_ms']:.1f} ms (goal {GOAL_ALL_MS})",
+            flush=True,
         )
-        for name, kind in (("all", "all changes"), ("runs", "runs that can be")):
-            figures = found[name]
-            print(
-                f"  {kind}: Python {figures['python_median_ms']:.1f} ms, "
-                f"95th percentile {figures['python_95_ms']:.1f} ms (goal {GOAL_PYTHON_MS}); "
-                f"input to paint {figures['median_ms']:.1f} ms, "
-                f"95th percentile {figures['all_95_ms']:.1f} ms (goal {GOAL_ALL_MS})"
-            )
 
 
 if __name__ == "__main__":

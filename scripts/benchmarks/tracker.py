@@ -3,7 +3,7 @@
 Each is a command of its own, from its start to its last line: how long it takes, and how much
 memory it has at most. PyTorch runs the step on tensors that hold no data, as ``scripts/measure/``
 does (see the README there); it may be in another environment: ``--python /path/to/python``, or
-``make bench TORCH=/path/to/python``.
+``make bench TORCH=/path/to/python``. ``make torch`` makes one that is found by itself.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ OURS = (
 )
 THEIRS = ("-m", "measure.trace", *ASKED, "--precision", "autocast", "--optimizer", "adamw-foreach")
 
+REMEDY = (
+    "`make torch` installs PyTorch and what else it takes (some GB) where `make bench` finds it;\n"
+    "or name a Python that has them: make bench TORCH=/path/to/python"
+)
+
 _PEAK = re.compile(r"peak of .*? ([\d,]+) bytes")
 
 
@@ -48,9 +53,12 @@ class Cost:
 def missing(python: str) -> str:
     """What the tracker needs and ``python`` lacks, or the empty text."""
     asked = "from measure import fake_cuda; print(fake_cuda.missing())"
-    done = subprocess.run(
-        [python, "-c", asked], env=_environment(), capture_output=True, text=True, check=False
-    )
+    try:
+        done = subprocess.run(
+            [python, "-c", asked], env=_environment(), capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        return f"it cannot be started, {error.strerror}"
     return done.stdout.strip() if done.returncode == 0 else done.stderr.strip()[-200:]
 
 
@@ -114,7 +122,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     options = parser.parse_args()
     if why := missing(options.python):
-        print(f"PyTorch's fake tensors are left out: {why} ({options.python}).")
+        told = f"PyTorch's fake tensors are left out: {why} ({options.python}).\n{REMEDY}"
+        if options.json:
+            sys.exit(told)
+        print(told)
         return
     ours, theirs = ask(options.python, options.rounds)
     if options.json:

@@ -1,5 +1,6 @@
 """A stage of the build runs when something it reads has changed, and only then."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,14 @@ def test_nothing_changed_nothing_done(build):
     assert build()
     assert not build()
     assert build.runs == 1
-    assert build.said[1] == "stage      unchanged"
+    assert build.said[2:] == ["stage      unchanged"]
+
+
+def test_a_stage_is_named_before_it_begins(build):
+    begun = []
+    build(lambda: begun.extend(build.said))
+    assert begun == ["stage      …"]
+    assert re.fullmatch(r"stage      [\d.]+ s", build.said[1])
 
 
 def test_a_touched_file_is_not_a_changed_one(build, source):

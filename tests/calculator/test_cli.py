@@ -696,10 +696,12 @@ def _interpreter(version: str) -> str | None:
     """A Python of that version that runs: installed by pyenv, or on the path."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     found = [str(one) for one in pyenv.glob(f"versions/{version}.*/bin/python3")]
-    for python in (*found, shutil.which(f"python{version}")):
-        # What is on the path may be a stand-in that refuses to run in this folder.
-        if python and not subprocess.run([python, "-c", "pass"], capture_output=True).returncode:
-            return python
+    for python in filter(None, (*found, shutil.which(f"python{version}"))):
+        # What is on the path may be a stand-in that refuses to run in this folder, or that talks.
+        asked = [python, "-c", "import sys; print(sys.executable)"]
+        ran = subprocess.run(asked, capture_output=True, text=True)
+        if not ran.returncode:
+            return ran.stdout.strip()
     return None
 
 

@@ -51,7 +51,8 @@ def printed(module, monkeypatch, capsys, *flags):
 def test_a_ratio_is_the_seconds_median_over_the_firsts(monkeypatch):
     clock = Clock(monkeypatch)
     works = clock.work("first", 2, 90, 2), clock.work("second", 6, 6, 0)
-    found = speed.compare("a name", ("some", works[0]), ("many", works[1]), rounds=3)
+    sides = ("some", works[0]), ("many", works[1])
+    found = speed.compare("a name", *sides, rounds=3, clock=lambda: clock.now)
     assert clock.done == ["first", "second"] * 3
     assert (found.first_seconds, found.second_seconds, found.ratio) == (2, 6, 3)
     told = "a name some 2000.000 ms many 6000.000 ms ratio 3.00"
@@ -63,7 +64,9 @@ def compared(monkeypatch):
     """What is compared with what: the name, and both with their labels."""
     found = []
 
-    def compare(name, first, second, *, rounds):
+    def compare(name, first, second, *, rounds, clock=time.perf_counter):
+        # Another program's time is the wall's; this one's is told apart from what runs beside it.
+        assert clock is (time.process_time if name.startswith("estimate") else time.perf_counter)
         found.append((name, first, second))
         return SimpleNamespace(first_seconds=rounds)
 
@@ -74,8 +77,10 @@ def compared(monkeypatch):
 def test_few_layers_and_micro_batches_are_set_beside_many(compared, monkeypatch):
     asked: list[Run] = []
     monkeypatch.setattr(speed, "estimate", asked.append)
-    speed.flatness()
+    list(speed.flatness())
     assert len(compared) == 5
+    list(speed.flatness_of_libraries())
+    assert len(compared) == 5 + 2 * len(speed.LIBRARIES)
     for name, *sides in compared:
         for label, work in sides:
             work()
@@ -84,6 +89,17 @@ def test_few_layers_and_micro_batches_are_set_beside_many(compared, monkeypatch)
             assert label == f"{number:,}"
     pairs = {(first[0], second[0]) for _, first, second in compared}
     assert pairs == {("8", "800"), ("2", "4,096"), ("1", "4,096")}
+
+
+def test_each_library_is_asked_in_its_own_way(compared, monkeypatch):
+    asked: list[Run] = []
+    monkeypatch.setattr(speed, "estimate", asked.append)
+    list(speed.flatness_of_libraries())
+    for _, (_, few), (_, many) in compared:
+        few()
+        many()
+    found = {(run.implementation, run.sharding, run.layout.zero, run.layout.gpus) for run in asked}
+    assert len(found) == len(speed.LIBRARIES)
 
 
 def test_the_command_is_set_beside_an_interpreter_that_does_nothing(compared, monkeypatch):
@@ -132,6 +148,20 @@ def test_a_commands_cost_is_its_own_in_seconds_and_bytes():
     assert 100_000_000 < memory < 300_000_000 + here
     with pytest.raises(RuntimeError, match="failed"):
         tracker.cost(sys.executable, ("-c", "raise SystemExit(3)"))
+
+
+def test_where_pytorch_is_missing_it_is_told_how_it_is_got(monkeypatch, capsys):
+    monkeypatch.setattr(tracker, "missing", lambda python: "torch is not installed")
+    told = printed(tracker, monkeypatch, capsys, "--python", "a-python")
+    assert "left out: torch is not installed (a-python)" in told
+    assert "`make torch`" in told
+    assert "make bench TORCH=/path/to/python" in told
+    with pytest.raises(SystemExit, match="`make torch`"):
+        printed(tracker, monkeypatch, capsys, "--json")
+
+
+def test_a_python_that_is_not_there_is_told():
+    assert "cannot be started" in tracker.missing("/no/such/python")
 
 
 # The page's start
@@ -229,14 +259,59 @@ def test_a_builds_stages_and_parts_are_read_from_what_it_says(monkeypatch):
         "wheel      unchanged\n  mkdocs   9.8 s\npages      14.9 s\nsite/ is up to date (15.1 s)\n"
     )
 
-    def run(*_, **__):
-        clock.now += 15.5
-        return SimpleNamespace(stdout=said)
+    class Command:
+        """Takes its time over the last line."""
 
-    monkeypatch.setattr(subprocess, "run", run)
-    built = building.build(Path(), "a page changed")
+        returncode = 0
+
+        def __init__(self, *_, **__):
+            self.stdout = self.lines()
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def lines(self):
+            yield from said.splitlines(keepends=True)
+            told.append("the end")
+            clock.now += 15.5
+
+    told: list[str] = []
+    monkeypatch.setattr(subprocess, "Popen", Command)
+    built = building.build(Path(), "a page changed", told.append)
     assert (built.name, built.seconds) == ("a page changed", 15.5)
     assert built.stages == {"  mkdocs": 9.8, "pages": 14.9}
+    # Each stage is told when it is over, not when all are.
+    parts = ["    mkdocs   9.8 s", "  pages      14.9 s"]
+    assert told == ["a page changed", *parts, "the end", "  in all     15.5 s"]
+    said = "pages      unchanged\n"
+    told.clear()
+    assert building.build(Path(), "nothing changed", told.append).stages == {}
+    assert told[-1] == "  in all     15.5 s, no stage ran"
+
+
+def test_a_build_that_fails_is_not_timed(monkeypatch, tmp_path):
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "make_site.py").write_text("raise SystemExit(3)")
+    with pytest.raises(subprocess.CalledProcessError):
+        building.build(tmp_path, "from nothing", print)
+    monkeypatch.setattr(building, "measure", lambda say: building.build(tmp_path, "it", say))
+    monkeypatch.setattr(sys, "argv", ["building.py"])
+    with pytest.raises(SystemExit, match="`make site`"):
+        building.main()
+
+
+def test_sources_are_copied_and_nothing_that_was_made_of_them(tmp_path):
+    there = {"docs/a.md", "build/b.py", "node_modules/c.js", "site/d.html", ".venv/e", "Makefile"}
+    for name in there:
+        (tmp_path / "from" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "from" / name).write_text(name)
+    building.copy_of(tmp_path / "from", tmp_path / "to")
+    copied = {str(file.relative_to(tmp_path / "to")) for file in (tmp_path / "to").rglob("*")}
+    assert copied == {"docs", "docs/a.md", "build", "build/b.py", "Makefile", "node_modules"}
+    assert (tmp_path / "to" / "node_modules" / "c.js").read_text() == "node_modules/c.js"
 
 
 def test_each_build_follows_the_change_it_is_named_for(monkeypatch, capsys):
@@ -253,8 +328,9 @@ def test_each_build_follows_the_change_it_is_named_for(monkeypatch, capsys):
 
     seen = {}
 
-    def build(root, name):
+    def build(root, name, say):
         seen[name] = {file for file in files if (root / file).read_text()}
+        say(f"{name} is built")
         return building.Build(name=name, seconds=1.5, stages={"pages": 1.25} if seen[name] else {})
 
     monkeypatch.setattr(building, "copy_of", copy_of)
@@ -265,8 +341,9 @@ def test_each_build_follows_the_change_it_is_named_for(monkeypatch, capsys):
     for name, now in seen.items():
         assert {files[file] for file in now - changed} == {name} & set(files.values())
         changed |= now
-    assert told[1].split() == ["nothing", "changed", "1.5", "s", "no", "stage", "ran"]
-    assert told[2].split() == ["a", "page", "changed", "1.5", "s", "pages", "1.2"]
+    assert told == [f"{name} is built" for name in seen]
+    (kept,) = map(json.loads, printed(building, monkeypatch, capsys, "--json").splitlines())
+    assert [one["name"] for one in kept] == list(seen)
 
 
 # Plans

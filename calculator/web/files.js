@@ -28,6 +28,8 @@ export class Files {
   /** What was chosen or dropped last. @type {File[]} */
   #files = [];
   #signal;
+  /** Counts readings: only the latest is shown. */
+  #number = 0;
   /** Where it is shown what was made of the files. */
   #place;
 
@@ -86,6 +88,8 @@ export class Files {
   }
 
   async #read() {
+    const number = (this.#number += 1);
+    const isOld = () => this.#signal.aborted || number !== this.#number;
     const area = /** @type {HTMLTextAreaElement} */ (this.#fold.querySelector("[data-paste]"));
     const data = /** @type {HTMLInputElement} */ (this.#fold.querySelector("[data-replicas]"));
     try {
@@ -97,17 +101,18 @@ export class Files {
       const files = await Promise.all(chosen);
       if (area.value.trim()) files.push({ name: "pasted text", text: area.value });
       await this.#runtime.started(this.#signal);
+      if (isOld()) return;
       this.#say(WORDS.reading);
       await this.#runtime.use(this.#package);
       const request = { files, state: this.#state(), data: data.value };
       /** @type {Reading} */
       const reading = JSON.parse(await this.#runtime.ask(JSON.stringify(request), DOOR));
-      if (this.#signal.aborted) return;
+      if (isOld()) return;
       this.#say(reading.said);
       morph(this.#place, reading.html);
       if (reading.ok) this.#take(reading.state);
     } catch (error) {
-      if (this.#signal.aborted) return;
+      if (isOld()) return;
       this.#say(`The files could not be read: ${error instanceof Error ? error.message : error}`);
     }
   }

@@ -407,8 +407,14 @@ def test_links_and_commands_are_copied(page: Page) -> None:
 def test_only_the_last_of_many_changes_is_answered(page: Page) -> None:
     page.evaluate(
         """() => {
+            const output = document.querySelector(".tm output");
+            window.shown = [];
+            const note = () => shown.push(output.textContent);
+            new MutationObserver(note).observe(output, {
+                childList: true, subtree: true, characterData: true,
+            });
             const field = document.querySelector('.tm [name="micro_batch"]');
-            for (let batch = 1; batch <= 60; batch++) {
+            for (let batch = 2; batch <= 60; batch++) {
                 field.value = String(batch);
                 field.dispatchEvent(new Event("input", {bubbles: true}));
             }
@@ -416,6 +422,40 @@ def test_only_the_last_of_many_changes_is_answered(page: Page) -> None:
     )
     expect(said(page)).to_contain_text("60 sequences")
     assert state_of(page)["micro_batch"] == "60"
+    # The first of them has been asked, and answered; nobody sees an answer that is old already.
+    shown = page.evaluate("shown")
+    assert shown
+    assert all("60 sequences" in words for words in shown)
+
+
+def test_a_change_is_asked_at_once_and_its_answer_shown_at_once(page: Page) -> None:
+    """Nothing is waited for on the way, not even a timer's shortest time or a frame."""
+    asked, shown = page.evaluate(
+        """() => new Promise((done) => {
+            const post = Worker.prototype.postMessage;
+            let asked;
+            Worker.prototype.postMessage = function (message, ...more) {
+                if (message.door === "training_memory.web") {
+                    asked = JSON.parse(message.request).set;
+                    this.addEventListener("message", function answered({data}) {
+                        if (data.id !== message.id) return;
+                        this.removeEventListener("message", answered);
+                        // What the page does of its own accord, it has done: it was told first.
+                        done([atOnce, document.querySelector(".tm output").textContent]);
+                    });
+                }
+                return post.call(this, message, ...more);
+            };
+            const field = document.querySelector('.tm [name="micro_batch"]');
+            field.value = "7";
+            field.dispatchEvent(new Event("input", {bubbles: true}));
+            const atOnce = asked ?? null;
+            Worker.prototype.postMessage = post;
+            if (atOnce === null) done([null, ""]);
+        })"""
+    )
+    assert asked == {"micro_batch": "7"}
+    assert "7 sequences" in shown
 
 
 # Where things stay

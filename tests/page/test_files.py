@@ -152,6 +152,41 @@ def test_what_cannot_be_read_says_why_and_changes_nothing(page: Page) -> None:
     assert page.url == before
 
 
+def test_what_is_read_late_does_not_stand_in_for_what_was_chosen_after_it(page: Page) -> None:
+    late, latest = ((FILES / name).read_text() for name in ("axolotl-qlora.yml", "ds-auto.json"))
+    dropped = """([name, text]) => {
+        const file = new File([text], name);
+        if (name === "late.yml") {
+            // A large file on a slow disk: it is there when the test says so.
+            const there = new Promise((resolve) => (window.arrive = resolve));
+            file.slice = () => ({text: () => there.then(() => text)});
+        }
+        const data = {files: [file]};
+        const drop = new DragEvent("drop", {bubbles: true});
+        Object.defineProperty(drop, "dataTransfer", {value: data});
+        document.querySelector("[data-drop]").dispatchEvent(drop);
+    }"""
+    page.evaluate(dropped, ["late.yml", late])
+    page.evaluate(dropped, ["latest.json", latest])
+    reading = page.locator("[data-reading]")
+    expect(reading).to_contain_text("latest.json", timeout=SETTLED_MS)
+    after = said(page).inner_text()
+    # Python answers in the order in which it is asked: once it has answered this, it has all.
+    page.evaluate(
+        """async () => {
+            const script = document.querySelector('script[src*="calculator/page.js"]');
+            const {python} = await import(new URL("runtime.js", script.src).href);
+            arrive();
+            await new Promise((done) => setTimeout(done));
+            await python().ask(JSON.stringify({state: ""}));
+            await new Promise((done) => setTimeout(done));
+        }"""
+    )
+    expect(said(page)).to_have_text(after)
+    expect(reading).to_contain_text("latest.json")
+    expect(reading).not_to_contain_text("late.yml")
+
+
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_reading_breaks_no_accessibility_rule_and_fits_a_phone(
     page: Page, axe: Callable[[Page], None], width: int

@@ -177,6 +177,14 @@ def test_an_address_without_its_last_slash_leads_to_the_page(kept: tuple[Page, s
     expect(page.locator("h1").first).to_be_visible()
 
 
+def test_an_address_with_a_query_leads_to_its_page(kept: tuple[Page, str]) -> None:
+    page, url = kept
+    response = page.goto(f"{url}papers/?from=a-letter#top")
+    assert response is not None
+    assert response.status == 200
+    expect(page.locator("h1")).to_contain_text("Key Papers")
+
+
 def test_an_address_that_is_none_says_so(kept: tuple[Page, str]) -> None:
     page, url = kept
     response = page.goto(f"{url}nowhere/")
@@ -206,6 +214,31 @@ def test_reading_keeps_the_pages_and_nothing_of_python(
     )
     assert f"{served.url}chapter/" in kept_files
     assert not [url for url in kept_files if "/assets/runtime/" in url]
+    page.get_by_role("button", name="Keep Python too").click()
+    expect(page.locator(".offline-line")).to_contain_text(ALL, timeout=READY_MS)
+    context.close()
+
+
+def test_python_that_is_kept_in_part_does_not_pass_for_kept(
+    browser: Browser, serve_copy: Callable[[], Served]
+) -> None:
+    served = serve_copy()
+    context = browser.new_context()
+    page = visited(context, f"{served.url}results/")
+    (part,) = (served.folder / "assets" / "runtime").glob("memory-*.bin")
+    aside = part.rename(served.folder / "aside.bin")
+    page.get_by_role("button", name="Keep Python too").click()
+    expect(page.locator(".offline-line")).to_contain_text("could not be kept", timeout=READY_MS)
+    page.wait_for_function(
+        """async () => {
+            const python = (await caches.keys()).find((name) => name.endsWith(" python"));
+            return python && (await (await caches.open(python)).keys()).length > 0;
+        }"""
+    )
+    page.reload()
+    expect(page.locator(".offline-line")).to_contain_text("kept in this browser", timeout=READY_MS)
+    assert "Python included" not in line(page)
+    aside.rename(part)
     page.get_by_role("button", name="Keep Python too").click()
     expect(page.locator(".offline-line")).to_contain_text(ALL, timeout=READY_MS)
     context.close()
@@ -359,14 +392,21 @@ def test_other_sites_of_the_same_host_are_not_in_the_way(
     first: tuple[Served, BrowserContext, Page],
 ) -> None:
     served, context, page = first
+    another = served.url.replace("/book/", "/another/")
     other = context.new_page()
-    other.goto(served.url.replace("/book/", "/another/"))
+    other.goto(another)
+    # A copy of this site there keeps what it has under a name of its own.
+    theirs = f"training memory {another} site first"
+    page.evaluate("async (name) => void (await caches.open(name))", theirs)
     served.publish("second")
     page.reload()
     expect(page.locator(".offline-line")).to_contain_text("newer version", timeout=READY_MS)
     with page.expect_navigation():
         page.get_by_role("button", name="Show it").click()
     expect(page).to_have_title(re.compile("^second "))
+    ours = f"training memory {served.url} site first"
+    page.wait_for_function("async (name) => !(await caches.has(name))", arg=ours)
+    assert page.evaluate("(name) => caches.has(name)", theirs)
 
 
 def test_whoever_keeps_python_keeps_that_of_the_newer_version(
@@ -392,6 +432,15 @@ def test_whoever_keeps_python_keeps_that_of_the_newer_version(
     page.locator('.tm [name="recompute"]').select_option("full")
     expect(page.locator(".tm output")).to_contain_text("110.7 GB")
     expect(page.locator(".offline-line")).to_contain_text(ALL, timeout=READY_MS)
+    # The older one, which nobody asks for any more, takes no room.
+    page.wait_for_function(
+        """async (name) => {
+            const kept = await (await caches.open(name)).keys();
+            const memories = kept.filter(({url}) => /memory-[^/]*$/.test(url));
+            return memories.length === 1 && memories[0].url.includes("/second-");
+        }""",
+        arg=f"training memory {served.url} python",
+    )
     context.close()
 
 

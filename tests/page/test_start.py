@@ -134,6 +134,7 @@ def test_what_memory_lacks_is_fetched_when_it_is_asked_for(
     assert run(page, "ask", asked) == [f"(0.0, 1.0, 1) {models[0]}"] * 2
     assert sorted(names)[:1] == ["library"]
     assert names.count("library") == 1
+    assert names.count("pyodide.asm.wasm") == 1, "nothing was started anew for it"
 
 
 def no_gzip(data: bytes) -> bytes:
@@ -157,7 +158,14 @@ def broken_memory(data: bytes) -> bytes:
     return gzip.compress(bytes(whole), 1)
 
 
-@pytest.mark.parametrize("damage", [no_gzip, cut_short, another_build, broken_memory, None])
+def another_size(data: bytes) -> bytes:
+    # All that is read is in its place, and yet it is not the file that this page was built with.
+    return gzip.compress(gzip.decompress(data) + bytes(4), 1)
+
+
+@pytest.mark.parametrize(
+    "damage", [no_gzip, cut_short, another_build, broken_memory, another_size, None]
+)
 def test_where_memory_is_no_good_python_starts_plainly(
     damage: Callable[[bytes], bytes] | None,
     context: BrowserContext,

@@ -52,6 +52,8 @@ function ungroup(input) {
  * @param {string} value
  */
 function offer(select, value) {
+  // What is not offered stands first.
+  if (select.value === value && !select.options[0]?.hasAttribute("data-foreign")) return;
   for (const option of select.querySelectorAll("[data-foreign]")) option.remove();
   if ([...select.options].some((option) => option.value === value)) return;
   const option = new Option(value, value);
@@ -66,6 +68,8 @@ export class Controls {
   #form;
   #status;
   #progress;
+  /** What stands where, by its selector: looking for each anew takes as long as all else. @type {Map<string, Element>} */
+  #places = new Map();
 
   /**
    * @param {HTMLElement} section
@@ -182,12 +186,10 @@ export class Controls {
       this.#note(name, answer.notes[name] ?? "", false);
     }
     for (const [name, words] of Object.entries(answer.summaries)) {
-      const place = this.#section.querySelector(`[data-summary="${name}"]`);
-      if (place) place.textContent = words;
+      this.#write(`[data-summary="${name}"]`, words);
     }
     for (const [name, words] of Object.entries(answer.text)) {
-      const place = this.#section.querySelector(`[data-text="${name}"]`);
-      if (place) place.textContent = words;
+      this.#write(`[data-text="${name}"]`, words);
     }
   }
 
@@ -239,14 +241,28 @@ export class Controls {
    */
   #note(name, words, bad) {
     const control = this.#named(name);
-    const note = this.#section.querySelector(`[data-field="${CSS.escape(name)}"] .tm-note`);
-    if (note && note.textContent !== words) note.textContent = words;
-    note?.classList.toggle("tm-bad", bad);
-    if (bad) control?.setAttribute("aria-invalid", "true");
-    else control?.removeAttribute("aria-invalid");
+    this.#write(`[data-field="${CSS.escape(name)}"] .tm-note`, words)?.classList.toggle("tm-bad", bad);
+    if (!control || control.hasAttribute("aria-invalid") === bad) return;
+    if (bad) control.setAttribute("aria-invalid", "true");
+    else control.removeAttribute("aria-invalid");
     // What is wrong within a folded part shows on its summary.
-    const fold = control?.closest(".tm-fold");
+    const fold = control.closest(".tm-fold");
     fold?.classList.toggle("tm-bad-inside", fold.querySelector("[aria-invalid]") !== null);
+  }
+
+  /**
+   * Have a place say these words.
+   * @param {string} selector
+   * @param {string} words
+   */
+  #write(selector, words) {
+    let place = this.#places.get(selector);
+    if (!place?.isConnected) {
+      place = this.#section.querySelector(selector) ?? undefined;
+      if (place) this.#places.set(selector, place);
+    }
+    if (place && place.textContent !== words) place.textContent = words;
+    return place;
   }
 
   /**

@@ -21,15 +21,20 @@ export function morph(place, html) {
  */
 function children(from, to) {
   const wanted = [...to.childNodes];
-  wanted.forEach((node, place) => {
-    const there = from.childNodes[place];
-    if (there === undefined) from.appendChild(node);
+  let there = from.firstChild;
+  for (const node of wanted) {
+    const next = there?.nextSibling ?? null;
+    if (there === null) from.appendChild(node);
     else if (!alike(there, node)) from.replaceChild(node, there);
     else if (there instanceof Element && node instanceof Element) {
-      attributes(there, node);
-      children(there, node);
+      // Most is as it was, which the browser sees several times as soon.
+      if (!there.isEqualNode(node)) {
+        attributes(there, node);
+        children(there, node);
+      }
     } else if (there.nodeValue !== node.nodeValue) there.nodeValue = node.nodeValue;
-  });
+    there = next;
+  }
   while (from.childNodes.length > wanted.length) from.lastChild?.remove();
 }
 
@@ -46,10 +51,12 @@ function alike(there, node) {
  * @param {Element} to
  */
 function attributes(from, to) {
-  for (const { name, value } of to.attributes) {
+  // By their names: an object for each attribute would take longer than all of this.
+  for (const name of to.getAttributeNames()) {
+    const value = to.getAttribute(name) ?? "";
     if (from.getAttribute(name) !== value) from.setAttribute(name, value);
   }
-  for (const { name } of [...from.attributes]) {
+  for (const name of from.getAttributeNames()) {
     // Whether a row is unfolded is the reader's to say.
     if (!to.hasAttribute(name) && name !== "open") from.removeAttribute(name);
   }

@@ -16,8 +16,8 @@ STAGES = {
     "wanted": "Python is wanted",
     "asked for": "its worker runs",
     "compiled": "WebAssembly is compiled",
-    "module made": "its module is made",
     "memory arrived": "Python's memory is here, unpacked",
+    "module made": "its module is made",
     "started": "Python runs",
     "installed": "the calculator's wheel is unpacked",
     "calculator imported": "the calculator is imported",
@@ -37,7 +37,8 @@ def read(record: Path = RECORD) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(record.read_bytes())
     except (FileNotFoundError, json.JSONDecodeError) as error:
         raise ContentError(
-            f"{record.name}: {error}; `python scripts/benchmarks/start.py --record` writes it"
+            f"{record.name}: {error}; "
+            "`.venv/bin/python scripts/benchmarks/start.py --record` writes it"
         ) from error
     return found
 

@@ -17,6 +17,8 @@ from playwright.sync_api import Playwright, sync_playwright
 #: The names under which systems install Chromium, the likeliest first.
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 
+REMEDY = "Install Chromium or Google Chrome under one of these names: " + ", ".join(NAMES) + "."
+
 FIREFOX = ("firefox-esr", "firefox")
 
 ARGUMENTS = (
@@ -94,9 +96,13 @@ def main() -> int:
     with sync_playwright() as playwright:
         found = find(playwright)
         if found is None and installs:
-            install()
+            try:
+                install()
+            except subprocess.CalledProcessError as error:
+                print(f"No browser could be installed ({error}).\n{REMEDY}", file=sys.stderr)
+                return 1
             found = find(playwright)
-    print(found or "There is no browser; `make test` installs one.")
+    print(found or f"There is no browser; `make test` installs one.\n{REMEDY}")
     return 0 if found else 1
 
 

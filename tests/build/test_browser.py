@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -87,3 +88,20 @@ def test_firefox_is_found_by_its_usual_names(machine):
     assert browser.firefox() is None
     machine(0, "firefox")
     assert browser.firefox() == Path("/usr/bin/firefox")
+
+
+def test_a_machine_that_gets_no_browser_is_told_what_would_do(machine, monkeypatch, capsys):
+    machine(0, "apt-get")
+
+    @contextmanager
+    def started():
+        yield playwright(Path("none"))
+
+    def fail(command, **_):
+        raise subprocess.CalledProcessError(100, command)
+
+    monkeypatch.setattr(browser, "sync_playwright", started)
+    monkeypatch.setattr(subprocess, "run", fail)
+    monkeypatch.setattr(sys, "argv", ["browser.py", "--install"])
+    assert browser.main() == 1
+    assert "google-chrome" in capsys.readouterr().err

@@ -95,10 +95,7 @@ def _yaml(field: str, name: str, text: str) -> dict[str, object]:
     try:
         import yaml
     except ImportError:
-        allowed = (
-            "reading YAML needs PyYAML: pip install 'training-memory[yaml]', or write the file "
-            "as JSON"
-        )
+        allowed = "reading YAML needs PyYAML: pip install PyYAML, or write the file as JSON"
         raise InputError(field, name, allowed) from None
     if len(text) > MOST_YAML:
         allowed = f"it is larger than {MOST_YAML // 2**10} KiB; a configuration is smaller"

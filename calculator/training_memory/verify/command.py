@@ -181,7 +181,7 @@ def _measure(
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        complain('PyTorch is not installed (pip install "training-memory[torch]" brings it)')
+        complain("PyTorch is not installed (pip install torch brings it)")
         return _prediction_alone(plan, report, say, complain, as_json=as_json)
     try:
         chosen = measuring.chosen_device(device)

@@ -2,7 +2,8 @@
 
 In the page's Python an instruction takes some 20 ns where ``scripts/benchmarks/changes.py`` is
 measured, and a change is to be answered within 16 ms: 800,000 of them. What is counted here stays
-below two thirds of that, so that slower computers answer in time as well.
+below two thirds of that, so that slower computers answer in time as well; most changes need no new
+recording, and stay below half.
 """
 
 from __future__ import annotations
@@ -18,20 +19,19 @@ from training_memory import recording, web
 # Another Python has other instructions; the site is built and tested on this one.
 pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 13), reason="counted on Python 3.13")
 
-MOST = 530_000
 EIGHT = "&data=8&zero=3&sharding="
 SPLIT = "&tensor=2&pipeline=2&data=2&micro_batches=8"
-#: DeepSpeed's stage 3 gathers weight by weight, and every layer is looked at.
-MOST_BY_WEIGHT = 1_600_000
-
+#: The most for a change that needs a new recording, and for one that needs none.
 WAYS = {
-    "paper": MOST,
-    "huggingface": MOST,
-    "torchtitan": MOST,
-    f"huggingface{EIGHT}fsdp2": MOST,
-    f"huggingface{EIGHT}deepspeed": MOST_BY_WEIGHT,
-    f"megatron{SPLIT}": MOST,
-    f"nanotron{SPLIT}": MOST,
+    "paper": (155_000, 155_000),
+    "huggingface": (515_000, 265_000),
+    "torchtitan": (450_000, 255_000),
+    f"huggingface{EIGHT}fsdp2": (530_000, 265_000),
+    # Its stage 3 gathers weight by weight, and every layer is looked at.
+    f"huggingface{EIGHT}deepspeed": (1_600_000, 860_000),
+    # These are not recorded.
+    f"megatron{SPLIT}": (305_000, 305_000),
+    f"nanotron{SPLIT}": (415_000, 415_000),
 }
 
 
@@ -62,13 +62,15 @@ def asked(way: str) -> str:
     return json.dumps({"state": f"model=llama-7b&sequence=4096&implementation={way}"})
 
 
-@pytest.mark.parametrize(("way", "most"), WAYS.items(), ids=list(WAYS))
-def test_a_change_that_needs_a_new_recording_is_answered_in_time(way, most, monkeypatch):
+@pytest.mark.parametrize("way", WAYS)
+def test_a_change_is_answered_in_time(way, monkeypatch):
+    recorded, known = WAYS[way]
     request = asked(way)
     for _ in range(3):  # modules are imported, classes that are made by the hundred are compiled
         assert json.loads(web.answer(request))["ok"]
+    assert instructions(lambda: web.answer(request)) < known
     monkeypatch.setattr(recording, "_known", {})
-    assert instructions(lambda: web.answer(request)) < most
+    assert instructions(lambda: web.answer(request)) < recorded
 
 
 def test_further_micro_batches_and_layers_take_no_longer():

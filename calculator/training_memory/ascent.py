@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from .events import Counters, Event, Group, Node, Repeat, place
-from .outline import together
+from .outline import further, together
 from .records import dataclass
 from .walk import walk
 
@@ -102,16 +102,17 @@ def _value(name: str, counters: Counters) -> int:
 
 def _turns(repeat: Repeat, turns: int, counters: Counters, change: int) -> _Stretch:
     """The first ``turns`` of a repeat under one label: "backward, layers 32 to 2"."""
-    return _stretch(_together(repeat, turns), {**counters, **repeat.counted(0)}, change)
+    return _stretch(_together(repeat, turns, counters), {**counters, **repeat.counted(0)}, change)
 
 
-def _together(repeat: Repeat, turns: int) -> str:
+def _together(repeat: Repeat, turns: int, counters: Counters) -> str:
     child = repeat.child
     if isinstance(child, Repeat):
-        return f"{_together(child, child.count)}, {turns:,} times"
+        return f"{_together(child, child.count, counters)}, {turns:,} times"
     if turns == 1:
         return child.label
-    return together(child.label, repeat.counted(0), repeat.counted(turns - 1), turns)
+    first, last = (further(repeat.counted(turn), counters) for turn in (0, turns - 1))
+    return together(child.label, first, last, turns)
 
 
 def _joined(way: Sequence[_Stretch]) -> Iterator[tuple[str, int]]:

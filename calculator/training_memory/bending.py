@@ -14,7 +14,7 @@ from operator import mul
 
 from .events import Event, Phase
 from .records import dataclass
-from .running import Codes
+from .running import Codes, Pick, pick
 
 #: In these an event has a stretch of the picture to itself, and happens in the middle of it:
 #: gradients are held while the optimizer works. In the others memory is drawn as a slope.
@@ -38,13 +38,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bends:
-    """A column without sizes: its steps, and how many of them come before each bend."""
+    """A column without sizes: takes its steps, and of sums what comes before each bend."""
 
     first: int
     end: int | None
     offsets: Sequence[float]
-    steps: Sequence[int]
-    before: Sequence[int]
+    steps: Pick
+    before: Pick
 
 
 @lru_cache(maxsize=512)
@@ -72,8 +72,8 @@ def _bends(codes: Codes, stairs: bool) -> tuple[_Bends, ...]:
                 first=category,
                 end=end,
                 offsets=offsets,
-                steps=[step for step, code in enumerate(codes) if code >> 1 <= category],
-                before=[before[at] for at in corners],
+                steps=pick([step for step, code in enumerate(codes) if code >> 1 <= category]),
+                before=pick([before[at] for at in corners]),
             )
         )
     return tuple(found)
@@ -82,42 +82,43 @@ def _bends(codes: Codes, stairs: bool) -> tuple[_Bends, ...]:
 class Bending:
     """The bends of one stretch of events, all of one phase. ``count`` is how many events.
 
-    ``places`` are where among the changes each event's is, ``codes`` what it does.
+    ``sizes`` takes each event's of the changes, ``codes`` are what it does.
     """
 
-    __slots__ = ("_columns", "_places", "codes", "count", "phase")
+    __slots__ = ("_columns", "codes", "count", "phase", "sizes")
 
-    def __init__(self, phase: Phase, codes: Codes, places: Sequence[int]) -> None:
+    def __init__(self, phase: Phase, codes: Codes, sizes: Pick) -> None:
         self.phase = phase
         self.count = len(codes)
         self.codes = codes
-        self._places = places
+        self.sizes = sizes
         self._columns = _bends(codes, phase in _STAIRS)
-
-    def sizes(self, changes: Sequence[int]) -> list[int]:
-        """Each event's."""
-        return [changes[place] for place in self._places]
 
     def columns(self, changes: Sequence[int], edges: int) -> list[Column]:
         """What each of so many edges does for the sizes; an edge that stays has no column."""
         sizes = self.sizes(changes)
         found = []
         for one in self._columns:
-            sums = [0, *accumulate([sizes[step] for step in one.steps])]
+            sums = list(accumulate(one.steps(sizes), initial=0))
             found.append(
                 Column(
                     first=one.first,
                     end=edges if one.end is None else one.end,
                     offsets=one.offsets,
-                    values=[sums[bend] for bend in one.before],
+                    values=one.before(sums),
                     total=sums[-1],
                 )
             )
         return found
 
 
+def itself(sizes: Sequence[int]) -> Sequence[int]:
+    """Takes all of them."""
+    return sizes
+
+
 def bends(events: Sequence[Event]) -> tuple[Bending, Sequence[int]]:
     """Events of one phase as a stretch, and their sizes."""
     codes = tuple([2 * event.category.place + (event.bytes > 0) for event in events])
     sizes = [event.bytes for event in events]
-    return Bending(events[0].phase, codes, range(len(sizes))), sizes
+    return Bending(events[0].phase, codes, itself), sizes

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from .axis import LAYER, SHARES, WIDE
-from .bending import Bending, Column, bends
+from .bending import Bending, Column, bends, itself
 from .categories import CATEGORIES
 from .events import Event, Group, Node, Phase
 from .records import dataclass
@@ -233,7 +233,7 @@ def _stretch(nodes: Sequence[Node]) -> tuple[Bending, Sequence[int]] | None:
             return None
         phase = own
     assert phase is not None
-    return Bending(phase, tuple(codes), range(len(sizes))), sizes
+    return Bending(phase, tuple(codes), itself), sizes
 
 
 def _phase(node: Node) -> Phase | None:

@@ -188,10 +188,16 @@ def _named_alike(one: Node, other: Node) -> bool:
 
 
 def _label(parts: Sequence[Repeat], turns: int, counters: Counters) -> str:
-    first, last = parts[0].counted(0), parts[-1].counted(parts[-1].count - 1)
+    first = further(parts[0].counted(0), counters)
+    last = further(parts[-1].counted(parts[-1].count - 1), counters)
     child = parts[0].child
     label = child.label if isinstance(child, Event | Group) else "the same"
     return place(together(label, first, last, turns), counters)
+
+
+def further(own: Counters, around: Counters) -> Counters:
+    """A repeat's counters, as far on as the repeats around it say."""
+    return {name: value + around.get(f"{name}+", 0) for name, value in own.items()}
 
 
 def together(label: str, first: Counters, last: Counters, turns: int) -> str:

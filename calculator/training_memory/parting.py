@@ -172,8 +172,12 @@ class Told:
 
     def _anew(self, spot: Spot) -> Formula | None:
         """The size of a tensor that a recorded part takes anew, and does not only move."""
+        return self._taken(spot).get(spot.at)
+
+    def _taken(self, spot: Spot) -> Mapping[int, Formula | None]:
+        """What the recorded part around a spot takes anew: each event's place, and its size."""
         if spot.strip is None:
-            return None
+            return {}
         known = self._formulas.get(id(spot.strip))
         if known is None:
             taken = iter(spot.strip.taken())
@@ -183,14 +187,15 @@ class Told:
                 if anew is not None and child == anew[0]:
                     known[at] = anew[1]
                     anew = next(taken, None)
-        return known.get(spot.at)
+        return known
 
     def _kinds(self) -> Iterator[Parting | None]:
         """The kinds of tensor over all layers and micro-batches; None for one that is alike."""
         groups: dict[tuple[Phase, str, object], list[Pair]] = {}
         for pair in self.pairs:
             event = pair.shown.event
-            if event.bytes > 0 and (not pair.shown.strip or self._anew(pair.shown)):
+            spot = pair.shown
+            if event.bytes > 0 and (spot.strip is None or spot.at in self._taken(spot)):
                 key = (event.phase, plain(event.label), pair.key[-1])
                 groups.setdefault(key, []).append(pair)
         for (phase, label, _), pairs in groups.items():

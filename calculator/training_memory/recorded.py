@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 from .autograd.memory import Facts, PartOf
 from .bending import Bending
@@ -104,7 +104,7 @@ class RecordedStrip(Strip):
         found = self.section.bends
         if not found:
             running = self.section.running
-            found.append(Bending(phase(self.section), running.codes, running.places))
+            found.append(Bending(phase(self.section), running.codes, running.sizes))
         return found[0], self.changes
 
     def taken(self) -> Iterator[tuple[Event, Formula, int]]:
@@ -112,13 +112,23 @@ class RecordedStrip(Strip):
 
         The size is what it is before the allocator rounds it.
         """
-        now = 0
-        for index, (storage, source, target) in enumerate(self.section.moves):
+        yield from self.taken_in(slice(None), 0)
+
+    def taken_in(self, moves: slice, now: int) -> Generator[tuple[Event, Formula, int], None, int]:
+        """:meth:`taken` of some moves, before which ``now`` is held; returns what is afterwards."""
+        of_all = range(len(self.section.moves))
+        for index in of_all[moves]:
+            storage, source, target = self.section.moves[index]
             if source < 0:
                 yield self._event(index), self.recording.facts[storage].bytes, now
                 now += self.changes[storage]
             elif target < 0:
                 now -= self.changes[storage]
+        return now
+
+    def event_of(self, step: int) -> Event:
+        """The event that one of its section's steps is."""
+        return self._event(self.section.running.move(step))
 
     def _event(self, index: int, *, leaving: bool = False) -> Event:
         storage, source, target = self.section.moves[index]
@@ -211,8 +221,7 @@ class Sized:
         strip = self.strip(section)
         if name not in self.repeats:
             return [strip]
-        times = self._times(section.part)
-        first, step = self._counted(section)
+        times, first, step = self.counted(section)
         if times == 1:
             return [self._repeat(strip, name, 1, first, step)]
         if section.before_last is None:
@@ -224,8 +233,8 @@ class Sized:
             self._repeat(strip, name, 1, last, step),
         ]
 
-    def _counted(self, section: Section) -> tuple[int, int]:
-        """The number of the first part that a section stands for, from 1, and the next one's."""
+    def counted(self, section: Section) -> tuple[int, int, int]:
+        """How many parts a section stands for, the first one's number, from 1, and a step on."""
         name, index = section.part
         count, times = self.repeats[name], self._times(section.part)
         # Of the layers before this one in the run: none, the first, or all but the last.
@@ -234,15 +243,8 @@ class Sized:
             before += self.first_layer - 1
         elif name == "dense":
             before += self.first_layer - 1 - count
-        return (before + 1, 1) if section.phase == "forward" else (before + times, -1)
-
-    def turns(self, section: Section) -> Iterator[tuple[Section, int]]:
-        """Every part that a section stands for, in order: as it is recorded, and its number."""
-        times = self._times(section.part)
-        first, step = self._counted(section)
-        others = section.before_last or section
-        for turn in range(times):
-            yield section if turn == times - 1 else others, first + turn * step
+        forward = section.phase == "forward"
+        return (times, before + 1, 1) if forward else (times, before + times, -1)
 
     def _repeat(self, strip: RecordedStrip, name: str, count: int, first: int, step: int) -> Repeat:
         return Repeat(count=count, child=strip, counters=(Counter(name, first, step),))

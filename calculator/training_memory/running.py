@@ -7,11 +7,11 @@ in each category.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from operator import neg
+from operator import itemgetter, neg
 
 from .categories import CATEGORIES
 from .records import dataclass
@@ -42,13 +42,24 @@ class Sum:
     at: int
 
 
+#: Takes the values at some places, by a loop of Python's own.
+Pick = Callable[[Sequence[int]], Sequence[int]]
+
+
+def pick(places: Sequence[int]) -> Pick:
+    """Takes what is at these places."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda values: [values[place] for place in places]
+
+
 @lru_cache(maxsize=512)
-def _by_category(codes: Codes) -> Mapping[int, Sequence[int]]:
+def _by_category(codes: Codes) -> Mapping[int, tuple[Sequence[int], Pick]]:
     """Which steps are of each category: the same for all layers, and for most other recordings."""
     found: dict[int, list[int]] = {}
     for step, code in enumerate(codes):
         found.setdefault(code >> 1, []).append(step)
-    return found
+    return {category: (steps, pick(steps)) for category, steps in found.items()}
 
 
 class Running:
@@ -58,7 +69,7 @@ class Running:
     the changes each step's is, ``codes`` what it does.
     """
 
-    __slots__ = ("_second", "codes", "places")
+    __slots__ = ("_second", "codes", "places", "sizes")
 
     def __init__(self, moves: Sequence[Move], storages: int) -> None:
         places: list[int] = []
@@ -77,29 +88,54 @@ class Running:
         self._second = second
         self.places = places
         self.codes = tuple(codes)
+        #: Each step's size, of the changes.
+        self.sizes = pick(places)
+
+    @classmethod
+    def of_steps(cls, places: Sequence[int], codes: Sequence[int]) -> Running:
+        """Steps that are there already, each of which is a move."""
+        found = cls((), 0)
+        found.places = list(places)
+        found.codes = tuple(codes)
+        found.sizes = pick(places)
+        return found
+
+    def steps(self, moves: slice) -> slice:
+        """The steps of some moves in a row."""
+        second = self._second
+        if not second:
+            return moves
+        # A second step's move comes as much earlier as there are second steps up to it.
+        of = [step - before - 1 for before, step in enumerate(second)]
+        start, stop = (at + bisect_left(of, at) for at in (moves.start, moves.stop))
+        return slice(start, stop)
+
+    def move(self, step: int) -> int:
+        """The move that a step is of."""
+        return step - bisect_right(self._second, step)
 
     def climb(self, changes: Sequence[int]) -> tuple[int, int]:
         """What remains and the highest point: :meth:`sum`'s totals alone."""
-        totals = list(accumulate([changes[place] for place in self.places]))
+        totals = list(accumulate(self.sizes(changes)))
         return (totals[-1], max(0, max(totals))) if totals else (0, 0)
 
     def left(self, changes: Sequence[int]) -> tuple[int, ...]:
         """What remains by category: :meth:`sum`'s ``remains`` alone."""
-        places = self.places
+        sizes = self.sizes(changes)
         remains = [0] * len(CATEGORIES)
-        for category, steps in _by_category(self.codes).items():
-            remains[category] = sum([changes[places[step]] for step in steps])
+        for category, (_, of_category) in _by_category(self.codes).items():
+            remains[category] = sum(of_category(sizes))
         return tuple(remains)
 
     def sum(self, changes: Sequence[int]) -> Sum:
         """The sums for sizes as :func:`signed` gives them."""
-        sizes = [changes[place] for place in self.places]
+        sizes = self.sizes(changes)
         totals = list(accumulate(sizes))
         peak = max(totals, default=0)
         at = totals.index(peak) if peak > 0 else -1
         remains, parts, largest = ([0] * len(CATEGORIES) for _ in range(3))
-        for category, steps in _by_category(self.codes).items():
-            values = list(accumulate([sizes[step] for step in steps]))
+        for category, (steps, of_category) in _by_category(self.codes).items():
+            values = list(accumulate(of_category(sizes)))
             remains[category] = values[-1]
             largest[category] = max(0, max(values))
             if before := bisect_right(steps, at):
@@ -109,5 +145,5 @@ class Running:
             peak=max(peak, 0),
             parts=tuple(parts),
             largest=tuple(largest),
-            at=at - bisect_right(self._second, at),
+            at=self.move(at),
         )

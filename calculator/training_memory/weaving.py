@@ -1,173 +1,202 @@
 """What somebody who knows a run's sizes takes and frees in the middle of a recorded step.
 
-A recording has notes of what happens to a weight and where. Here every layer is visited by itself,
-and what is heard of its notes is put between its moves; layers in which the same happens are
-repeats again.
+A recording has notes of what happens to a weight and where. Here what is heard of a layer's notes
+is put between its moves, one layer after another; where whoever listens is in a state in which it
+was some layers before, what happened since is repeated instead of heard again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
-from .events import Counter, Event, Node, Repeat
-from .recorded import RecordedStrip, Sized
+from .bending import Bending
+from .events import Event
+from .recorded import Sized
 from .recording import Section
 from .records import dataclass
 from .running import Running
-from .walk import Segment, Shared
+from .telling import phase as phase_of
 
-#: Asked at each note with what it is, the weight's name and the layer, from 0: the events that come
-#: before the next move, and those after it.
-Hear = Callable[[str, str, int], tuple[list[Event], list[Event]]]
 #: How many of a section's moves come before some events.
 Cut = tuple[int, tuple[Event, ...]]
+Cuts = tuple[Cut, ...]
+
+
+class Listener:
+    """Whoever is told of a recording's notes in the order of the step; layers count from 0."""
+
+    def cuts(self, section: Section, layer: int) -> Cuts:
+        """The events that come between a section's moves."""
+        raise NotImplementedError
+
+    def mark(self, layer: int, step: int) -> tuple[Hashable, object]:
+        """Where it stands as a layer begins and the next is ``step`` further.
+
+        A key, which is the same where all that follows is the same for as long as all layers are,
+        and what :meth:`jump` is told.
+        """
+        raise NotImplementedError
+
+    def jump(self, before: object, now: object, left: int) -> int:
+        """Go on to the end of rounds that are like the last one, and say how many.
+
+        A round are the layers between two marks of the same key, and ``left`` layers more are of
+        the same section.
+        """
+        raise NotImplementedError
+
+
+class Woven:
+    """A section with events between its moves; no size of a run's own recording is in it."""
+
+    __slots__ = ("_bending", "_running", "cuts", "section")
+
+    def __init__(self, section: Section, cuts: Cuts) -> None:
+        self.section = section
+        self.cuts = cuts
+        self._running: tuple[Running, tuple[int, ...]] | None = None
+        self._bending: Bending | None = None
+
+    @property
+    def is_one_phase(self) -> bool:
+        """Whether its events are of the section's phase of the step."""
+        own = phase_of(self.section)
+        return all(event.phase is own for _, events in self.cuts for event in events)
+
+    def parts(self) -> Iterator[tuple[slice, tuple[Event, ...]]]:
+        """Its moves in stretches, and the events that follow each."""
+        begin = 0
+        for end, events in self.cuts:
+            yield slice(begin, end), events
+            begin = end
+        yield slice(begin, len(self.section.moves)), ()
+
+    def running(self, changes: int) -> tuple[Running, tuple[int, ...]]:
+        """All its steps, and the events' bytes, which follow so many changes of the recording's."""
+        if self._running is None:
+            own = self.section.running
+            places: list[int] = []
+            codes: list[int] = []
+            sizes: list[int] = []
+            for part, events in self.parts():
+                steps = own.steps(part)
+                places += own.places[steps]
+                codes += own.codes[steps]
+                for event in events:
+                    places.append(changes + len(sizes))
+                    codes.append(2 * event.category.place + (event.bytes > 0))
+                    sizes.append(event.bytes)
+            self._running = Running.of_steps(places, codes), tuple(sizes)
+        return self._running
+
+    def bending(self, running: Running) -> Bending:
+        """Where its steps bend a picture."""
+        if self._bending is None:
+            self._bending = Bending(phase_of(self.section), running.codes, running.sizes)
+        return self._bending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
     """``count`` parts in a row in which the same happens; ``first`` is the first one's number."""
 
-    section: Section
-    cuts: tuple[Cut, ...]
+    woven: Woven
     count: int = 1
     first: int = 1
 
 
-def heard(made: Sized, phase: str, turn: int) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Every note of a phase of a micro-batch in order: what it is, and the weight."""
-    for section in _sections(made, phase, turn):
-        layered = section.part[0] == "layer"
-        for own, number in made.turns(section) if layered else [(section, 1)]:
-            for _, kind, weight in own.notes:
-                yield kind, (weight, number - 1 if layered else 0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """Stretches of layers that come ``count`` times, each time ``step`` layers further."""
+
+    stretches: Sequence[Stretch]
+    count: int
+    step: int
 
 
-def score(made: Sized, phase: str, turn: int, hear: Hear) -> list[Stretch]:
-    """One phase of a micro-batch with what is heard at its notes; no size of ``made`` is in it."""
-    stretches: list[Stretch] = []
-    for section in _sections(made, phase, turn):
-        if section.part[0] == "layer":
-            stretches += _layers(made, section, hear)
+#: A phase of a micro-batch with what is heard at its notes.
+Stretches = Sequence[Stretch | Rounds]
+
+
+def score(
+    made: Sized, phase: str, turn: int, listener: Listener, *, jumps: bool = True
+) -> Stretches:
+    """One phase of a micro-batch with what is heard at its notes; no size of ``made`` is in it.
+
+    Without ``jumps`` every layer is heard.
+    """
+    found: list[Stretch | Rounds] = []
+    for section in sections(made, phase, turn):
+        if section.part[0] in made.repeats:
+            found += _repeated(made, section, listener, jumps=jumps)
         else:
-            stretches.append(Stretch(section=section, cuts=_cuts(section, 0, hear)))
-    return stretches
+            found.append(Stretch(woven=Woven(section, listener.cuts(section, 0))))
+    return found
 
 
-def _sections(made: Sized, phase: str, turn: int) -> Iterator[Section]:
+def sections(made: Sized, phase: str, turn: int) -> Iterator[Section]:
+    """The sections of one phase of a micro-batch."""
     for section in made.recording.sections:
         if (section.micro_batch, section.phase) == (turn, phase):
             yield section
 
 
-def _layers(made: Sized, section: Section, hear: Hear) -> Iterator[Stretch]:
-    """Each of the layers that a section stands for."""
-    before: tuple[Section, tuple[Cut, ...]] | None = None
-    first = count = 0
-    for own, number in made.turns(section):
-        found = (own, _cuts(own, number - 1, hear))
-        if before is not None and found[0] is before[0] and found[1] == before[1]:
-            count += 1
-            continue
-        if before is not None:
-            yield Stretch(section=before[0], cuts=before[1], count=count, first=first)
-        before, first, count = found, number, 1
-    if before is not None:
-        yield Stretch(section=before[0], cuts=before[1], count=count, first=first)
+def _repeated(
+    made: Sized, section: Section, listener: Listener, *, jumps: bool
+) -> list[Stretch | Rounds]:
+    """Each of the layers, or chunks of the loss, that a section stands for."""
+    layered = section.part[0] == "layer"
+    times, first, step = made.counted(section)
+    # The last one may be another section.
+    others = section.before_last or section
+    alike = times if others is section else times - 1
+    found: list[Stretch | Rounds] = []
+    known: dict[Hashable, Woven] = {}
+    #: Of the parts since the last jump: each as it is woven, and where the listener stood.
+    heard: list[Woven] = []
+    marks: dict[Hashable, tuple[int, object]] = {}
+    begin = turn = 0
+    while turn < times:
+        if jumps and layered and turn < alike:
+            key, now = listener.mark(first + turn * step - 1, step)
+            before = marks.get(key)
+            if before is not None:
+                length = turn - before[0]
+                if rounds := listener.jump(before[1], now, alike - turn):
+                    found += _stretches(heard[:-length], first + begin * step, step)
+                    at = first + before[0] * step
+                    found += _rounds(heard[-length:], at, step, rounds + 1)
+                    turn = begin = turn + rounds * length
+                    heard, marks = [], {}
+                    continue
+            marks[key] = turn, now
+        own = others if turn < alike else section
+        cuts = listener.cuts(own, first + turn * step - 1 if layered else 0)
+        # Events that are the same are one object.
+        same = (own is section, *[(at, *map(id, events)) for at, events in cuts])
+        woven = known.get(same)
+        if woven is None:
+            woven = known[same] = Woven(own, cuts)
+        heard.append(woven)
+        turn += 1
+    return [*found, *_stretches(heard, first + begin * step, step)]
 
 
-def _cuts(section: Section, layer: int, hear: Hear) -> tuple[Cut, ...]:
-    found: dict[int, list[Event]] = {}
-    for at, kind, weight in section.notes:
-        before, after = hear(kind, weight, layer)
-        if before:
-            found.setdefault(at, []).extend(before)
-        if after:
-            found.setdefault(at + 1, []).extend(after)
-    return tuple([(at, tuple(events)) for at, events in found.items()])
+def _stretches(heard: Sequence[Woven], first: int, step: int) -> list[Stretch]:
+    """Layers in a row, what is the same together."""
+    found: list[Stretch] = []
+    begin = 0
+    for at in range(1, len(heard) + 1):
+        if at == len(heard) or heard[at] is not heard[begin]:
+            one = Stretch(woven=heard[begin], count=at - begin, first=first + begin * step)
+            found.append(one)
+            begin = at
+    return found
 
 
-class Loom:
-    """Puts events between a recording's moves, and what is the same into the tree only once."""
-
-    def __init__(self, made: Sized) -> None:
-        self.made = made
-        self._strips: dict[tuple[int, int, int], RecordedStrip] = {}
-        self._layers: dict[tuple[int, tuple[Cut, ...]], Node] = {}
-
-    def woven(self, stretches: Iterable[Stretch]) -> list[Node]:
-        """What a score says, with the run's sizes."""
-        nodes: list[Node] = []
-        for one in stretches:
-            if one.section.part[0] == "layer":
-                nodes.append(self._repeat(one))
-            elif one.section.notes:
-                nodes += self.pieces(one.section, one.cuts)
-            else:
-                nodes += self.made.nodes(one.section)
-        return nodes
-
-    def _repeat(self, one: Stretch) -> Repeat:
-        key = (id(one.section), one.cuts)
-        child = self._layers.get(key)
-        if child is None:
-            pieces = self.pieces(one.section, one.cuts)
-            label = self.made.strip(one.section).label
-            child = pieces[0] if len(pieces) == 1 else Shared(label, tuple(pieces))
-            self._layers[key] = child
-        step = 1 if one.section.phase == "forward" else -1
-        counters = (Counter("layer", one.first, step),)
-        return Repeat(count=one.count, child=child, counters=counters)
-
-    def pieces(self, section: Section, cuts: tuple[Cut, ...]) -> list[Node]:
-        """A section with events between its moves."""
-        if not cuts:
-            return [self.made.strip(section)]
-        nodes: list[Node] = []
-        begin = 0
-        for end, events in cuts:
-            if end > begin:
-                nodes.append(self._piece(section, begin, end))
-            nodes += events
-            begin = end
-        if begin < len(section.moves):
-            nodes.append(self._piece(section, begin, len(section.moves)))
-        return nodes
-
-    def _piece(self, section: Section, begin: int, end: int) -> RecordedStrip:
-        key = (id(section), begin, end)
-        if key not in self._strips:
-            piece = section.pieces.get((begin, end))
-            if piece is None:
-                moves = section.moves[begin:end]
-                piece = section.pieces[begin, end] = Section(
-                    micro_batch=section.micro_batch,
-                    phase=section.phase,
-                    part=section.part,
-                    moves=moves,
-                    running=Running(moves, len(self.made.recording.facts)),
-                )
-            strip = self.made.strip(piece)
-            self._strips[key] = _Piece(strip.recording, piece, strip.changes, several=strip.several)
-        return self._strips[key]
-
-
-class _Piece(RecordedStrip):
-    """Stands in a tree many times over: it is summed up once."""
-
-    __slots__ = ("_left", "_walked")
-    _left: tuple[int, ...]
-    _walked: Segment
-
-    def walked(self) -> Segment:
-        try:
-            return self._walked
-        except AttributeError:
-            object.__setattr__(self, "_walked", super().walked())
-            return self._walked
-
-    def left(self) -> tuple[int, ...]:
-        try:
-            return self._left
-        except AttributeError:
-            object.__setattr__(self, "_left", super().left())
-            return self._left
+def _rounds(heard: Sequence[Woven], first: int, step: int, count: int) -> list[Stretch | Rounds]:
+    """Layers that come so many times in turn."""
+    once = _stretches(heard, first, step)
+    if len(once) > 1:
+        return [Rounds(stretches=once, count=count, step=len(heard) * step)]
+    return [Stretch(woven=heard[0], count=count * len(heard), first=first)]

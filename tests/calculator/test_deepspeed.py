@@ -10,14 +10,15 @@ from traced import asked as traced_run
 from traced import rows_of
 from training_memory.categories import Category
 from training_memory.deepspeed import flat, step
-from training_memory.deepspeed.scores import Score, played, scores
+from training_memory.deepspeed.scores import played, scores
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
 from training_memory.events import Event, Group
 from training_memory.model import Model
 from training_memory.recorded_step import held_rows, host_bytes, optimizer_id, sized
 from training_memory.run import Run
-from training_memory.walk import climb, walk, walk_expanded
+from training_memory.walk import climb, left, walk, walk_expanded
+from woven import everything
 
 ROWS = rows_of("zero-steps.csv")
 ADAPTED = (
@@ -94,16 +95,23 @@ def test_micro_batches_in_a_row_are_alike(stage, offload):
     run = Run.from_json(_run(zero=stage, sharding="deepspeed", offload_optimizer=offload, **small))
     made = sized(run)
     given = step.conditions(run, 0)
-    alone = [_events(one) for one in played(made, given, dict.fromkeys(range(5), 1))]
-    kinds = [(one.count, _events(one)) for one in scores(made, given)]
+    alone = [everything(one) for one in played(made, given, dict.fromkeys(range(5), 1))]
+    kinds = [(one.count, everything(one)) for one in scores(made, given)]
     assert [events for count, events in kinds for _ in range(count)] == alone
     assert len(kinds) <= 3
 
 
-def _events(one: Score) -> list[object]:
-    """Everything that happens in a micro-batch, its layers' numbers included."""
-    stretches = [*(one.forward or ()), *(one.backward or ())]
-    return [*one.begin, *[(found.cuts, found.count, found.first) for found in stretches], *one.end]
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_every_chunk_of_a_loss_is_there(zero):
+    """Of 32 chunks of 1,024 tokens three are recorded; the rest is what anybody's step has."""
+    told = {"model": "llama-3-8b", "sequence": 32_768, "recompute": "full", "loss": "chunked"}
+    run = Run.from_json(_run(zero=zero, sharding="deepspeed", **told))
+    made = sized(run)
+    assert made.repeats["chunk"] == 32
+    ((_, (forward, backward)),) = step.passes(run, made, 0)
+    for own, node in ((forward, made.phase("forward")), (backward, made.phase("backward"))):
+        for category in (Category.ACTIVATIONS, Category.LOGITS):
+            assert left(own)[category.place] == left(node)[category.place]
 
 
 def test_a_thousand_micro_batches_are_no_larger_a_tree_than_three():

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from ..categories import Category
 from ..events import Event, Phase
 from ..layouts import UNIT_BYTES, rounded
+from ..recording import Section
+from ..weaving import Cuts, Listener
 from .flat import Group
 
 BUCKET = "Gradients lie side by side in it, to be summed over the GPUs in one go."
@@ -22,7 +24,7 @@ LARGE = "It is larger than the bucket, and is summed by itself when the next gra
 GONE = "Nothing reads it any more."
 
 
-class Buckets:
+class Buckets(Listener):
     """One GPU's gradients in a backward pass. ``stage`` is 1 or 2, ``size`` in numbers."""
 
     def __init__(
@@ -72,6 +74,17 @@ class Buckets:
         self._said: dict[tuple[str, int, Category, str], Event] = {}
 
     # -- as gradients come -------------------------------------------------------------------------
+
+    def cuts(self, section: Section, layer: int) -> Cuts:
+        """What happens between a section's moves."""
+        found: dict[int, list[Event]] = {}
+        for at, kind, weight in section.notes:
+            before, after = self.hear(kind, weight, layer)
+            if before:
+                found.setdefault(at, []).extend(before)
+            if after:
+                found.setdefault(at + 1, []).extend(after)
+        return tuple([(at, tuple(found[at])) for at in sorted(found)])
 
     def hear(self, kind: str, weight: str, layer: int) -> tuple[list[Event], list[Event]]:
         """A gradient is there: what happens before it is dropped, and after."""

@@ -7,8 +7,10 @@ the model's order, are filled up to an even number for each GPU, and each GPU ow
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import accumulate, chain, repeat
 
 from ..frozen import in_storage, is_packed
 from ..held import SCALES, STATES, once
@@ -51,11 +53,19 @@ class Group:
     def of(self, rank: int) -> list[tuple[int, int]]:
         """The weights that a GPU owns something of, by place, and how many numbers."""
         begin, end = rank * self.share, (rank + 1) * self.share
+        some = range(bisect_right(self.starts, begin) - 1, bisect_left(self.starts, end))
+        starts, numels = self.starts, self.numels
         return [
-            (place, min(end, start + numel) - max(begin, start))
-            for place, (start, numel) in enumerate(zip(self.starts, self.numels, strict=True))
-            if start < end and start + numel > begin
+            (place, min(end, starts[place] + numels[place]) - max(begin, starts[place]))
+            for place in some
+            if starts[place] + numels[place] > begin
         ]
+
+    def divided(self) -> list[int]:
+        """How many numbers of each weight a GPU has, where each is divided by itself."""
+        gpus = self.gpus
+        share = {numel: -(-numel // gpus) for numel in set(self.numels)}
+        return list(map(share.__getitem__, self.numels))
 
 
 def states_of(numels: Iterable[int], optimizer: str) -> list[tuple[str, int, str]]:
@@ -71,22 +81,77 @@ def states_of(numels: Iterable[int], optimizer: str) -> list[tuple[str, int, str
     return [(name, size, STATES.get(name, SCALES)) for name, size in sizes.items()]
 
 
-def _every(model: Model, implementation: str, tuning: Tuning) -> list[tuple[Weight, int, bool]]:
-    """Every weight with its layer and whether it is trained, in the model's order."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Weights in the model's order: before the layers, of every layer, and after them."""
+
+    first: tuple[Weight, ...]
+    layer: tuple[Weight, ...]
+    last: tuple[Weight, ...]
+    layers: int
+
+    @property
+    def of_layers(self) -> range:
+        """The places of those that are in layers."""
+        begin = len(self.first)
+        return range(begin, begin + self.layers * len(self.layer))
+
+    def places(self) -> dict[str, int]:
+        """Where in the order the weights of each name are: of those in layers the first layer's."""
+        all_but = [*self.first, *self.layer]
+        found = {one.name: at for at, one in enumerate(all_but)}
+        return found | {one.name: at for at, one in enumerate(self.last, self.of_layers.stop)}
+
+    def names(self) -> list[str]:
+        """Every weight's name."""
+        first, layer, last = (
+            [one.name for one in some] for some in (self.first, self.layer, self.last)
+        )
+        return [*first, *self.layers * layer, *last]
+
+    def keys(self) -> Iterator[Key]:
+        """Every weight's name and layer."""
+        # Names and numbers are put together by loops of Python's own: there are thousands.
+        layers, each = self.layers, len(self.layer)
+        numbers = chain.from_iterable(map(repeat, range(layers), repeat(each)))
+        return chain(
+            [(one.name, 0) for one in self.first],
+            zip(layers * [one.name for one in self.layer], numbers, strict=True),
+            [(one.name, 0) for one in self.last],
+        )
+
+    def numels(self) -> list[int]:
+        """How many numbers each has."""
+        first, layer, last = (
+            [one.numel for one in some] for some in (self.first, self.layer, self.last)
+        )
+        return [*first, *self.layers * layer, *last]
+
+
+@lru_cache(maxsize=64)
+def weights(model: Model, implementation: str, tuning: Tuning) -> tuple[Weights, Weights]:
+    """Every weight, and those that are trained."""
     layout = layout_of(model, implementation)
-    whole = tuning.trains_all
-
-    def around(weights: Iterable[Weight]) -> list[tuple[Weight, int, bool]]:
-        return [(one, 0, whole) for one in weights]
-
-    layer = [(one, whole) for one in layout.layer]
-    if not whole:
+    layer = [(one, True) for one in layout.layer]
+    around = (layout.first, layout.last)
+    if not tuning.trains_all:
         layer = list(_adapted(layout, tuning))
-    return [
-        *around(layout.first),
-        *((one, number, trained) for number in range(layout.layers) for one, trained in layer),
-        *around(layout.last),
-    ]
+        around = ((), ())
+    first, last = around
+    return (
+        Weights(
+            first=layout.first,
+            layer=tuple(one for one, _ in layer),
+            last=layout.last,
+            layers=layout.layers,
+        ),
+        Weights(
+            first=first,
+            layer=tuple(one for one, trained in layer if trained),
+            last=last,
+            layers=layout.layers,
+        ),
+    )
 
 
 def _adapted(layout: Layout, tuning: Tuning) -> Iterator[tuple[Weight, bool]]:
@@ -105,25 +170,27 @@ def _adapted(layout: Layout, tuning: Tuning) -> Iterator[tuple[Weight, bool]]:
 @lru_cache(maxsize=64)
 def numels(model: Model, implementation: str, tuning: Tuning) -> Mapping[Key, int]:
     """Each weight's numbers, in the model's order, in which DeepSpeed numbers them."""
-    every = _every(model, implementation, tuning)
-    return {(one.name, layer): one.numel for one, layer, _ in every}
+    every, _ = weights(model, implementation, tuning)
+    return dict(zip(every.keys(), every.numels(), strict=True))
 
 
 @lru_cache(maxsize=64)
 def groups(model: Model, implementation: str, gpus: int, tuning: Tuning) -> tuple[Group, ...]:
     """The groups that transformers' Trainer makes of what is trained: what decays, and the rest."""
-    every = _every(model, implementation, tuning)
+    _, trained = weights(model, implementation, tuning)
     found = []
     for decays in (True, False):
-        of = [one for one in every if one[2] and (len(one[0].shape) > 1) is decays]
-        numels = [one.numel for one, _, _ in of]
-        starts = [0]
-        for numel in numels[:-1]:
-            starts.append(starts[-1] + numel)
-        if of:
+        first, layer, last = (
+            tuple(one for one in some if (len(one.shape) > 1) is decays)
+            for some in (trained.first, trained.layer, trained.last)
+        )
+        of = Weights(first=first, layer=layer, last=last, layers=trained.layers)
+        numels = of.numels()
+        if numels:
+            starts = accumulate(numels[:-1], initial=0)
             found.append(
                 Group(
-                    keys=tuple((one.name, layer) for one, layer, _ in of),
+                    keys=tuple(of.keys()),
                     numels=tuple(numels),
                     starts=tuple(starts),
                     gpus=gpus,

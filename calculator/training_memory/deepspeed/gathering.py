@@ -1,35 +1,32 @@
-"""Stage 3: which weights are gathered when, and how gradients are scattered.
+"""Stage 3: which weights are gathered when, and which layers need not be followed.
 
 As DeepSpeed does it once it has seen a whole step
 (deepspeed/runtime/zero/partitioned_param_coordinator.py): a module asks for its weights before it
 runs, the next ones are asked for ahead, and what is used again soon is not given back. All numbers
-are of numbers, not bytes, as in DeepSpeed's configuration.
+are of numbers, not bytes, as in DeepSpeed's configuration; a weight is its place in the model's
+order.
+
+How far ahead weights are fetched and how full the bucket of gradients is, is another thing in each
+layer; but after some layers all of it comes again, and whole rounds of layers are then passed over.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Hashable, Sequence
 
-from ..categories import Category
-from ..events import Event, Phase
-from ..layouts import UNIT_BYTES, rounded
+from ..events import Event
+from ..layouts import rounded
+from ..recording import Section
 from ..records import dataclass
-from .buckets import NORM, TO_CPU
-from .flat import Key
+from ..weaving import Cuts, Listener
+from .flat import Weights
+from .scattering import GONE, Scattering
+from .trace import ASKS, NONE, Trace
 
 GATHER = "Weights that are needed next are brought together from all GPUs in one go."
 WHOLE = "Each weight is copied out of what was gathered, to memory of its own."
 ALONE = "Each GPU holds a share of the weight; all of them are brought together to compute."
-FLAT = "Gradients are put in the order of their owners, to be scattered."
-LARGE = "It is larger than the bucket, and is scattered by itself when the next gradient is there."
-GONE = "Nothing reads it any more."
-BACK = "It is added up in the CPU's memory, and brought back to be looked at."
-TO_DISK = "Those of a bucket wait in 32 bits until all of them are written to disk."
-#: Norms are taken of so many numbers at a time (_constant_buffered_norm2).
-NORM_NUMBERS = 250_000_000
 FROM_CPU = "This GPU's shares are in the CPU's memory, and are copied before they are sent."
 RELEASED = "It is not used again soon; each GPU goes on holding its share."
 
@@ -51,52 +48,48 @@ UNFINISHED = ("embedding", "positions")
 AROUND = 2
 #: PEFT's model, its tuner, and the model without its head; the one with it is not called as one.
 AROUND_ADAPTERS = 3
-ROOT: Key = ("", 0)
-
-
-def is_written(share: int) -> bool:
-    """Whether so many 32-bit numbers of a gradient go to a disk, and their memory then goes.
-
-    Less than a MiB does not, and of what is no multiple of an aligned piece the rest stays, which
-    holds all of its memory (swap_tensor/optimizer_utils.py: _swap_out_gradients,
-    _adjust_for_misaligned_lengths).
-    """
-    return 4 * share >= LEAST_WRITTEN and 4 * share % ALIGNED == 0
-
-
-#: MIN_AIO_BYTES and AIO_ALIGNED_BYTES of swap_tensor/utils.py, in bytes.
-LEAST_WRITTEN, ALIGNED = 2**20, 1024
 
 
 class _Gather:
     """Weights gathered together, and how many of them are still waited for."""
 
-    __slots__ = ("keys", "size", "taken", "waiting")
+    __slots__ = ("size", "taken", "waiting", "weights")
 
-    def __init__(self, keys: Sequence[Key], size: int) -> None:
-        self.keys = keys
+    def __init__(self, weights: Sequence[int], size: int) -> None:
+        self.weights = weights
         self.size = size
-        self.waiting = len(keys)
+        self.waiting = len(weights)
         self.taken = False
 
+    def moved(self, by: int) -> _Gather:
+        """The same of weights so many places further."""
+        found = _Gather([weight + by for weight in self.weights], self.size)
+        found.waiting, found.taken = self.waiting, self.taken
+        return found
 
-#: What happens at a point: kind of note and the weight, as :data:`..weaving.Hear` is told.
-Call = tuple[str, Key]
+
+class _Mark:
+    """Where a gathering stands: at which place and layer, and after how many judgements."""
+
+    __slots__ = ("at", "judged", "layer", "step")
+
+    def __init__(self, at: int, judged: int, layer: int, step: int) -> None:
+        self.at = at
+        self.judged = judged
+        self.layer = layer
+        self.step = step
 
 
-class Gathering:
+class Gathering(Scattering, Listener):
     """One GPU's weights and gradients in a micro-batch of stage 3.
 
-    ``calls`` are all that the recording notes, in order; ``numels`` each weight's numbers. A loss
-    that reads the head's weight by itself makes it the whole model's own (``outer``), which asks
-    for it as it begins and holds it (parameter_offload.py, ZeROOrderedDict).
-    ``swapped`` are weights whose states are on disks.
+    ``weights`` are asked for as ``trace`` says.
     """
 
     def __init__(
         self,
-        numels: Mapping[Key, int],
-        calls: Iterable[Call],
+        weights: Weights,
+        trace: Trace,
         limits: Limits,
         *,
         gpus: int,
@@ -104,249 +97,250 @@ class Gathering:
         offloads: bool,
         away: bool,
         last: bool,
-        outer: Key | None = None,
-        swapped: frozenset[Key] = frozenset(),
+        swapped: bytes = b"",
         around: int = AROUND,
     ) -> None:
-        self.numels, self.limits = numels, limits
-        self.gpus, self.item_bytes = gpus, item_bytes
-        self.offloads, self.away, self.last = offloads, away, last
-        self.order = {key: place for place, key in enumerate(numels)}
-        #: The weight that each module asks for, in the order of the step; None where it has none.
-        calls = [call for call in calls if call[0] in ("use", "back")]
-        self.outer = outer
-        self.swapped = swapped
-        self.around = around
-        #: How often the model's own weight is used until the loss reads it, which calls no module.
-        self.uses_of_outer = calls.count(("use", outer)) if outer else 0
-        if outer:
-            last_use = len(calls) - 1 - calls[::-1].index(("use", outer))
-            del calls[last_use]
-        self.asked = [
-            *(outer, *(None for _ in range(around - 1))),
-            *(key if key in numels else None for _, key in calls),
-        ]
-        weights = [(key and numels[key]) or 0 for key in self.asked]
-        self.before = [0, *accumulate(weights)]
-        self.uses: dict[Key, list[int]] = {}
-        for place, key in enumerate(self.asked):
-            if key:
-                self.uses.setdefault(key, []).append(place)
-        self.phase = Phase.FORWARD
-        #: Events that are there already: layers have the same ones, which are then soon compared.
-        self._said: dict[tuple[str, int, str, Phase], Event] = {}
-        self.begin()
-
-    def begin(self) -> None:
-        """A micro-batch begins."""
-        self.at = 0
-        self.queue = deque(place for place, key in enumerate(self.asked) if key)
-        self.fetched_for: dict[Key, int] = {}
-        self.flying: dict[Key, _Gather] = {}
-        self.there: set[Key] = set()
-        self.active: set[Key] = set()
+        super().__init__(
+            weights,
+            gpus=gpus,
+            item_bytes=item_bytes,
+            bucket=limits.bucket,
+            offloads=offloads,
+            last=last,
+            swapped=swapped,
+        )
+        self.trace, self.limits = trace, limits
+        self.away, self.around = away, around
+        self.layers, self.each = trace.layers, trace.each
+        persists = {numel: numel <= limits.persistence for numel in set(self.numels)}
+        #: Whether a weight is so small that it is never given back.
+        self.persists = list(map(persists.__getitem__, self.numels))
+        self.outside = frozenset(range(len(self.numels))).difference(self.layers)
+        self.uses_of_outer = trace.uses_of_outer
+        self._notes: dict[int, list[tuple[int, str, int, int]]] = {}
+        #: Of what is asked for, how much was, and how much was looked at ahead.
+        self.at = self.ahead = 0
+        self.flying: dict[int, _Gather] = {}
+        self.there: set[int] = set()
         self.live = 0
-        self.inside: list[Key] = []
-        self.filled = 0
-
-    def persists(self, key: Key) -> bool:
-        """Whether a weight is so small that it is never given back."""
-        return self.numels[key] <= self.limits.persistence
+        #: Whether weights were kept for being used again: each with where things stood.
+        self._judged: list[tuple[int, int, int, bool]] = []
 
     def enter(self) -> list[Event]:
         """The modules around all others are called, which have no weight of their own."""
-        first = self._fetch(self.outer or ROOT)
-        return first + [event for _ in range(self.around - 1) for event in self._fetch(ROOT)]
+        events = self._fetch(self.trace.outer)
+        for _ in range(self.around - 1):
+            events += self._fetch(NONE)
+        return events
 
     # -- what is heard -----------------------------------------------------------------------------
 
-    def hear(self, kind: str, weight: str, layer: int) -> tuple[list[Event], list[Event]]:
-        """What happens before and after a point of the step."""
-        key = (weight, layer)
-        if kind == "use" and key == self.outer:
+    def cuts(self, section: Section, layer: int) -> Cuts:
+        """What happens between a section's moves."""
+        notes = self._notes.get(id(section))
+        if notes is None:
+            notes = self._notes[id(section)] = [*map(self._placed, section.notes)]
+        found: dict[int, list[Event]] = {}
+        for at, kind, weight, each in notes:
+            weight += each * layer
+            if kind in ASKS:
+                events = self._asked(kind, weight)
+            elif kind == "gradient":
+                events, after = self.arrived(weight)
+                if after:
+                    found.setdefault(at + 1, []).extend(after)
+            else:
+                events = self._release(weight)
+            if events:
+                found.setdefault(at, []).extend(events)
+        return tuple([(at, tuple(found[at])) for at in sorted(found)])
+
+    def _placed(self, note: tuple[int, str, str]) -> tuple[int, str, int, int]:
+        """A note with its weight's place in the first layer, and how far the next layer's is."""
+        at, kind, name = note
+        weight = self.trace.place(name)
+        return at, kind, weight, self.each if weight in self.layers else 0
+
+    def _asked(self, kind: str, weight: int) -> list[Event]:
+        if kind == "use" and weight == self.trace.outer != NONE:
             self.uses_of_outer -= 1
             if not self.uses_of_outer:
-                return [], []
-        if kind in ("use", "back"):
-            return self._fetch(key), []
-        if kind in ("used", "backed"):
-            return self._release(key), []
-        return self._arrived(key)
+                return []
+        return self._fetch(weight)
 
-    def _fetch(self, key: Key) -> list[Event]:
-        events = []
-        if key in self.numels and not self.persists(key):
-            self.active.add(key)
-            if key not in self.there and key not in self.flying:
-                events += self._gather([key])
-            events += self._wait(key)
-        if key in self.numels and self.fetched_for.get(key, -1) < self.at and self.queue:
-            place = self.queue.popleft()
-            one = self.asked[place]
-            assert one is not None
-            self.fetched_for[one] = place
-        events += self._ahead()
-        self.at += 1
+    def _fetch(self, weight: int) -> list[Event]:
+        events: list[Event] = []
+        if weight != NONE:
+            if not self.persists[weight]:
+                if weight not in self.there and weight not in self.flying:
+                    events = self._gather([weight])
+                gather = self.flying.pop(weight, None)
+                if gather is not None:
+                    events += self._wait(weight, gather)
+            if self.ahead == self.at:
+                self.ahead += 1
+        if self.live < self.limits.live and self.ahead < len(self.trace.asked):
+            events += self._look_ahead()
+        if weight != NONE:
+            self.at += 1
         return events
 
-    def _ahead(self) -> list[Event]:
+    def _look_ahead(self) -> list[Event]:
         """Ask for what comes next."""
         most = min(self.limits.live - self.live, self.limits.prefetch)
-        found: list[Key] = []
+        asked, numels = self.trace.asked, self.numels
+        there, flying, persists = self.there, self.flying, self.persists
+        found: list[int] = []
         numel = 0
-        while self.queue and numel < most:
-            place = self.queue.popleft()
-            key = self.asked[place]
-            assert key is not None
-            self.fetched_for[key] = max(self.fetched_for.get(key, -1), place)
-            is_here = key in self.there or key in self.flying or self.persists(key)
-            if not is_here and key not in found:
-                found.append(key)
-                numel += self.numels[key]
+        at = self.ahead
+        while numel < most and at < len(asked):
+            weight = asked[at]
+            at += 1
+            if not (persists[weight] or weight in there or weight in flying or weight in found):
+                found.append(weight)
+                numel += numels[weight]
+        self.ahead = at
         return self._gather(found) if found else []
 
-    def _gather(self, keys: list[Key]) -> list[Event]:
-        keys.sort(key=self.order.__getitem__)
-        size = sum(self._padded(key) for key in keys) * self.item_bytes
-        gather = _Gather(keys, rounded(size))
-        for key in keys:
-            self.flying[key] = gather
-            self.live += self.numels[key]
-        why = ALONE if len(keys) == 1 else GATHER
-        events = [self.event(self._name(keys), gather.size, why)]
+    def _gather(self, weights: list[int]) -> list[Event]:
+        weights.sort()
+        size = sum([self.padded[weight] for weight in weights]) * self.item_bytes
+        gather = _Gather(weights, rounded(size))
+        for weight in weights:
+            self.flying[weight] = gather
+            self.live += self.numels[weight]
+        why = ALONE if len(weights) == 1 else GATHER
+        events = [self.event(self._name(weights), gather.size, why)]
         if self.away:
-            shares = (self._padded(key) // self.gpus for key in keys)
+            shares = (self.padded[weight] // self.gpus for weight in weights)
             size = sum(rounded(share * self.item_bytes) for share in shares)
             events.append(self.event("shares from the CPU", size, FROM_CPU))
             events.append(self.event("shares from the CPU", -size, GONE))
         return events
 
-    def _name(self, keys: Sequence[Key]) -> str:
-        return f"gathered {keys[0][0]}" if len(keys) == 1 else f"buffer of {len(keys)} weights"
+    def _name(self, weights: Sequence[int]) -> str:
+        if len(weights) == 1:
+            return f"gathered {self.names[weights[0]]}"
+        return f"buffer of {len(weights)} weights"
 
-    def _wait(self, key: Key) -> list[Event]:
-        gather = self.flying.pop(key, None)
-        if gather is None:
-            return []
+    def _wait(self, weight: int, gather: _Gather) -> list[Event]:
         events = []
-        if len(gather.keys) > 1 and not gather.taken:
+        several = len(gather.weights) > 1
+        if several and not gather.taken:
             gather.taken = True
-            for one in gather.keys:
-                self.there.add(one)
-            copies = sum(rounded(self.numels[one] * self.item_bytes) for one in gather.keys)
+            self.there.update(gather.weights)
+            copies = sum([self.own_bytes[one] for one in gather.weights])
             events.append(self.event("gathered weights", copies, WHOLE))
-        self.there.add(key)
+        self.there.add(weight)
         gather.waiting -= 1
-        if len(gather.keys) > 1 and not gather.waiting:
-            events.append(self.event(self._name(gather.keys), -gather.size, GONE))
+        if several and not gather.waiting:
+            events.append(self.event(self._name(gather.weights), -gather.size, GONE))
         return events
 
-    def _release(self, key: Key) -> list[Event]:
-        self.active.discard(key)
-        stays = key == self.outer or self.persists(key)
-        if key not in self.there or stays or self._is_used_again(key):
+    def _release(self, weight: int) -> list[Event]:
+        if weight not in self.there or weight == self.trace.outer:
             return []
-        return [self._free(key)]
+        stays = self._is_used_again(weight, self.at, self.ahead)
+        self._judged.append((weight, self.at, self.ahead, stays))
+        return [] if stays else [self._free(weight)]
 
-    def _is_used_again(self, key: Key) -> bool:
+    def _is_used_again(self, weight: int, at: int, ahead: int) -> bool:
         """Soon enough that it is kept, or before what is asked for ahead comes to it again."""
-        if self.fetched_for.get(key, -1) > self.at:
-            return True
-        uses = self.uses[key]
-        place = bisect_left(uses, self.at)
-        if place == len(uses):
-            return key[0] in UNFINISHED
-        return self.before[uses[place]] - self.before[self.at] < self.limits.reuse
+        again = self.trace.again(weight, at)
+        if again is None:
+            return self.names[weight] in UNFINISHED
+        before = self.trace.before
+        return again < ahead or before[again] - before[at] < self.limits.reuse
 
-    def _free(self, key: Key) -> Event:
-        self.there.discard(key)
-        self.live -= self.numels[key]
-        return self.event(f"gathered {key[0]}", -self._own_bytes(key), RELEASED)
+    def _free(self, weight: int) -> Event:
+        self.there.discard(weight)
+        self.live -= self.numels[weight]
+        return self.event(f"gathered {self.names[weight]}", -self.own_bytes[weight], RELEASED)
 
-    def _own_bytes(self, key: Key) -> int:
-        return rounded(self.numels[key] * self.item_bytes)
+    # -- rounds of layers --------------------------------------------------------------------------
 
-    def _padded(self, key: Key) -> int:
-        return -(-self.numels[key] // self.gpus) * self.gpus
+    def mark(self, layer: int, step: int) -> tuple[Hashable, object]:
+        """All that decides what comes next; of weights, how far they are from this layer's."""
+        moved = (-layer * self.each).__add__
+        around = self.there & self.outside
+        key = (
+            self.ahead - self.at if self.ahead < len(self.trace.asked) else None,
+            self.live,
+            self.filled,
+            (*map(moved, self.inside),),
+            (*map(moved, self.flying),),
+            tuple(
+                [
+                    ((*map(moved, one.weights),), one.waiting, one.taken)
+                    for one in dict.fromkeys(self.flying.values())
+                ]
+            ),
+            frozenset(map(moved, self.there - around)),
+            frozenset(around),
+        )
+        return key, _Mark(self.at, len(self._judged), layer, step)
 
-    # -- gradients ---------------------------------------------------------------------------------
+    def jump(self, before: object, now: object, left: int) -> int:
+        """Pass over rounds whose every answer is the first one's."""
+        assert isinstance(before, _Mark)
+        assert isinstance(now, _Mark)
+        layers = (now.layer - before.layer) * now.step
+        places = now.at - before.at
+        rounds = left // layers
+        ahead = places if self.ahead < len(self.trace.asked) else 0
+        if ahead:
+            # What is looked at ahead is these layers' as well.
+            end = now.at + left * places // layers
+            rounds = min(rounds, (end - self.ahead) // places)
+        if self.swapped and not self._swaps_alike(before, now, left):
+            rounds = 0
+        by = (now.layer - before.layer) * self.each
+        judged = self._judged[before.judged :]
 
-    def _arrived(self, key: Key) -> tuple[list[Event], list[Event]]:
-        self.phase = Phase.BACKWARD
-        before = []
-        if self.inside and self.filled + self.numels[key] > self.limits.bucket:
-            before = self._scatter()
-        self.inside.append(key)
-        self.filled += self.numels[key]
-        large = self.filled > self.limits.bucket
-        after = [self.event(f"gradient of {key[0]}", self._own_bytes(key), LARGE)] if large else []
-        return before, after
+        def answers(turns: int) -> bool:
+            """Whether as many rounds later all is kept that was, and nothing else."""
+            return all(
+                self._is_used_again(
+                    weight + turns * by, at + turns * places, looked + turns * ahead
+                )
+                is stays
+                for weight, at, looked, stays in judged
+            )
 
-    def _scatter(self) -> list[Event]:
-        events = []
-        size = 0
-        if len(self.inside) > 1 or self.numels[self.inside[0]] % self.gpus:
-            size = rounded(sum(map(self._padded, self.inside)) * self.item_bytes)
-            events.append(self.event("gradients by owner", size, FLAT))
-        if self.offloads:
-            events += self._to_the_cpu()
-        if size:
-            events.append(self.event("gradients by owner", -size, GONE))
-        if self.filled > self.limits.bucket:
-            (key,) = self.inside
-            events.append(self.event(f"gradient of {key[0]}", -self._own_bytes(key), GONE))
-        self.inside, self.filled = [], 0
-        return events
+        if rounds < 1 or not answers(1):
+            return 0
+        # How far it is to where a weight is used again grows or shrinks evenly: an answer that is
+        # another one once stays so.
+        if not answers(rounds):
+            rounds = bisect_left(range(1, rounds), True, key=lambda turns: not answers(turns))
+        if rounds:
+            self._move(rounds * by)
+            self.at += rounds * places
+            self.ahead += rounds * ahead
+        return rounds
 
-    def _to_the_cpu(self) -> list[Event]:
-        """This GPU's sums go to the CPU and come back, and their norms are taken."""
-        events = []
-        kept: list[tuple[int, int]] = []
-        for key in sorted(self.inside, key=self.order.__getitem__):
-            share = self._padded(key) // self.gpus
-            swaps = self.last and key in self.swapped
-            back = rounded(share * self.item_bytes)
-            events.append(self.event("own gradient", back, BACK))
-            if self.last:
-                norm = rounded(8 * min(share, NORM_NUMBERS))
-                events.append(self.event("own gradient in fp64", norm, NORM))
-                events.append(self.event("norm of a gradient", UNIT_BYTES, NORM))
-                events.append(self.event("own gradient in fp64", -norm, GONE))
-            in_fp32 = rounded(4 * share)
-            if self.last and self.item_bytes != 4:
-                why = TO_DISK if swaps else TO_CPU
-                events.append(self.event("own gradient in fp32", in_fp32, why))
-            if swaps:
-                kept.append((share, in_fp32))
-            elif self.last and self.item_bytes != 4:
-                events.append(self.event("own gradient in fp32", -in_fp32, GONE))
-            if self.item_bytes != 4 or not swaps:
-                events.append(self.event("own gradient", -back, GONE))
-        # What a disk is not asked to take stays until the optimizer steps.
-        gone = sum(size for share, size in kept if is_written(share))
-        return [*events, self.event("own gradients in fp32", -gone, GONE)] if gone else events
+    def _swaps_alike(self, before: _Mark, now: _Mark, left: int) -> bool:
+        """Whether in all layers that are in the bucket, or will be, the same is on disks."""
+        begin = self.layers.start
+        of = [(weight - begin) // self.each for weight in self.inside if weight in self.layers]
+        of += (before.layer, now.layer + (left - 1) * now.step)
+        low, high = min(of), max(of)
+        some = self.swapped[begin + low * self.each : begin + (high + 1) * self.each]
+        return some == some[: self.each] * (high + 1 - low)
+
+    def _move(self, by: int) -> None:
+        """Have so many places later what is there now."""
+        layers = self.layers
+        self.there = {weight + by if weight in layers else weight for weight in self.there}
+        gathers = {id(one): one.moved(by) for one in self.flying.values()}
+        self.flying = {weight + by: gathers[id(one)] for weight, one in self.flying.items()}
+        self.inside = [weight + by for weight in self.inside]
+        self._judged = []
 
     def end(self) -> list[Event]:
         """The end of a micro-batch."""
-        self.phase = Phase.BACKWARD
-        events = self._scatter() if self.inside else []
-        events += [self._free(key) for key in list(self.there)]
+        events = self.scatter() if self.inside else []
+        events += [self._free(weight) for weight in sorted(self.there)]
         for gather in dict.fromkeys(self.flying.values()):
-            events.append(self.event(self._name(gather.keys), -gather.size, GONE))
+            events.append(self.event(self._name(gather.weights), -gather.size, GONE))
         return events
-
-    def event(self, name: str, size: int, why: str) -> Event:
-        """Memory of so many bytes is taken, or given back."""
-        key = (name, size, why, self.phase)
-        found = self._said.get(key)
-        if found is None:
-            which = "backward" if self.phase is Phase.BACKWARD else "forward"
-            found = self._said[key] = Event(
-                phase=self.phase,
-                category=Category.TEMPORARY,
-                bytes=size,
-                label=f"{name}: {'taken' if size > 0 else 'given back'}",
-                why=why,
-                moment=f"in the {which} pass, at the {name} (DeepSpeed)",
-            )
-        return found

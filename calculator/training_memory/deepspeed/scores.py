@@ -14,10 +14,11 @@ from ..recorded import Sized
 from ..recording import Recording
 from ..records import dataclass
 from ..tuning import Tuning
-from ..weaving import Stretch, heard, score
+from ..weaving import Stretches, score
 from . import flat, third, zeroth
 from .buckets import Buckets
 from .gathering import AROUND, AROUND_ADAPTERS, Gathering, Limits
+from .trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Conditions:
     away: bool
     swaps: bool
     limits: Limits
-    outer: flat.Key | None = None
+    outer: str | None = None
 
     @property
     def groups(self) -> tuple[flat.Group, ...]:
@@ -71,8 +72,8 @@ class Score:
 
     turn: int
     count: int
-    forward: Sequence[Stretch] | None = None
-    backward: Sequence[Stretch] | None = None
+    forward: Stretches | None = None
+    backward: Stretches | None = None
     begin: Sequence[Event] = ()
     end: Sequence[Event] = ()
 
@@ -95,13 +96,18 @@ def scores(made: Sized, conditions: Conditions) -> tuple[Score, ...]:
     return found[1]
 
 
-def played(made: Sized, conditions: Conditions, turns: dict[int, int]) -> Iterator[Score]:
-    """The micro-batches ``turns``, so many of each."""
-    play = {0: _summed, 3: _gathered}.get(conditions.stage, _kept)
-    return play(made, conditions, turns)
+def played(
+    made: Sized, conditions: Conditions, turns: dict[int, int], *, jumps: bool = True
+) -> Iterator[Score]:
+    """The micro-batches ``turns``, so many of each; without ``jumps`` layer by layer."""
+    if not conditions.stage:
+        return _summed(conditions, turns)
+    if conditions.stage == 3:
+        return _gathered(made, conditions, turns, jumps=jumps)
+    return _kept(made, conditions, turns)
 
 
-def _summed(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
+def _summed(given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
     """Where every GPU has all, and gradients are summed after the last one."""
     known = flat.numels(given.model, given.implementation, given.tuning)
     trained = {key for group in given.groups for key in group.keys}
@@ -126,35 +132,40 @@ def _kept(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Sco
     )
     for turn, count in turns.items():
         buckets.turn = turn
-        backward = score(made, "backward", min(turn, 1), buckets.hear)
+        backward = score(made, "backward", min(turn, 1), buckets, jumps=False)
         end = tuple(buckets.end())
         yield Score(turn=turn, count=count, backward=backward, end=end)
 
 
-def _gathered(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
+def _gathered(
+    made: Sized, given: Conditions, turns: dict[int, int], *, jumps: bool
+) -> Iterator[Score]:
     """Where weights are gathered, on every GPU alike."""
-    numels = flat.numels(given.model, given.implementation, given.tuning)
-    swapped = frozenset(third.swapped(given.groups)) if given.swaps else frozenset()
+    weights, _ = flat.weights(given.model, given.implementation, given.tuning)
+    swapped = b""
+    if given.swaps:
+        swapped = bytes(map(frozenset(third.swapped(given.groups)).__contains__, weights.keys()))
+    traces: dict[int, Trace] = {}
     for turn, count in turns.items():
         again = min(turn, 1)
-        calls = [*heard(made, "forward", again), *heard(made, "backward", again)]
+        if again not in traces:
+            traces[again] = Trace(weights, made, again, given.outer)
         gathering = Gathering(
-            numels,
-            calls,
+            weights,
+            traces[again],
             given.limits,
             gpus=given.gpus,
             item_bytes=given.item_bytes,
             offloads=given.offloads,
             away=given.away,
             last=turn == given.micro_batches - 1,
-            outer=given.outer,
             swapped=swapped,
             around=AROUND if given.tuning.trains_all else AROUND_ADAPTERS,
         )
         begin = tuple(gathering.enter())
-        forward = score(made, "forward", again, gathering.hear)
+        forward = score(made, "forward", again, gathering, jumps=jumps)
         gathering.phase = Phase.BACKWARD
-        backward = score(made, "backward", again, gathering.hear)
+        backward = score(made, "backward", again, gathering, jumps=jumps)
         end = tuple(gathering.end())
         yield Score(
             turn=turn, count=count, forward=forward, backward=backward, begin=begin, end=end

@@ -10,12 +10,12 @@ from ..events import Counter, Event, Group, Node, Phase, Repeat
 from ..frozen import READ, frozen
 from ..held import MASTER, TABLES, WEIGHTS, Held, before_step
 from ..layouts import UNIT_BYTES, buffers_of, layout_of, rounded
+from ..loom import Loom
 from ..recorded import Sized
 from ..run import Run
 from ..sharding import Host
 from ..switches import Loss
 from ..walk import climb, left
-from ..weaving import Loom
 from . import flat, zeroth
 from .asked import groups, item_bytes, limits, numels, offloads, shares
 from .events import GOES, event
@@ -146,12 +146,11 @@ def conditions(run: Run, rank: int) -> Conditions:
     )
 
 
-def _outer(run: Run) -> flat.Key | None:
+def _outer(run: Run) -> str | None:
     """The head's weight, where the loss reads it by itself."""
     if run.layout.zero != 3 or run.switches.loss is not Loss.FUSED_LINEAR:
         return None
-    known = numels(run)
-    return next(key for key in (("head", 0), ("embedding", 0)) if key in known)
+    return "head" if ("head", 0) in numels(run) else "embedding"
 
 
 #: Micro-batches in a row of which each is like the next: how many, and one's two passes.

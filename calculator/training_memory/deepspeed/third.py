@@ -6,14 +6,17 @@ by itself, its shares lie side by side, and so do the gradients' for which there
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from ..categories import Category
 from ..held import MASTER, WEIGHTS
 from ..layouts import UNIT_BYTES, rounded
 from ..records import dataclass
 from . import flat
-from .gathering import LEAST_WRITTEN
+from .scattering import LEAST_WRITTEN
 
 BUCKET = "Gradients are copied into it as they come, to be scattered in one go."
 GRADIENTS = "The sums of the gradients' shares are added up here, from step to step."
@@ -28,22 +31,20 @@ SUB_GROUP = 1_000_000_000
 def swapped(groups: Iterable[flat.Group]) -> Iterator[flat.Key]:
     """Weights whose states go to disks: those updated together with enough numbers for one."""
     for group in groups:
-        shares = [-(-numel // group.gpus) for numel in group.numels]
+        shares = group.divided()
         for places in _together(shares):
-            if 4 * sum(shares[place] for place in places) >= LEAST_WRITTEN:
-                yield from (group.keys[place] for place in places)
+            if 4 * sum(shares[places]) >= LEAST_WRITTEN:
+                yield from group.keys[places]
 
 
-def _together(shares: Sequence[int]) -> Iterator[range]:
+def _together(shares: Sequence[int]) -> Iterator[slice]:
     """The places of shares that are updated together."""
-    begin = together = 0
-    for place, share in enumerate(shares):
-        together += share
-        if together >= SUB_GROUP:
-            yield range(begin, place + 1)
-            begin, together = place + 1, 0
-    if begin < len(shares):
-        yield range(begin, len(shares))
+    until = list(accumulate(shares, initial=0))
+    begin = 0
+    while begin < len(shares):
+        end = bisect_left(until, until[begin] + SUB_GROUP)
+        yield slice(begin, end)
+        begin = end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,28 +62,24 @@ class Shares:
     offloads: bool = False
     away: bool = False
 
-    def of(self, group: flat.Group) -> list[int]:
-        """How many numbers of each weight a GPU has."""
-        return [-(-numel // group.gpus) for numel in group.numels]
-
     def sub_groups(self) -> list[list[int]]:
         """The shares that are updated together."""
         return [
-            [shares[place] for place in places]
-            for shares in map(self.of, self.groups)
+            shares[places]
+            for shares in map(flat.Group.divided, self.groups)
             for places in _together(shares)
         ]
 
     def rows(self, optimizer: str) -> Iterator[tuple[str, Category, int, str]]:
         """What stays: name, category, bytes, and why."""
-        total = sum(sum(self.of(group)) for group in self.groups)
+        total = sum(sum(group.divided()) for group in self.groups)
         if not self.away:
             size = rounded(total * self.item_bytes)
             yield "shares of weights", Category.WEIGHTS, size, WEIGHTS
         gpus = self.groups[0].gpus
         small = sum(
-            rounded(-(-numel // gpus) * gpus * self.item_bytes)
-            for numel in self.every.values()
+            times * rounded(-(-numel // gpus) * gpus * self.item_bytes)
+            for numel, times in Counter(self.every.values()).items()
             if numel <= self.persistence
         )
         if small:
@@ -114,7 +111,7 @@ class Shares:
 
     def states(self, optimizer: str) -> Iterator[tuple[str, Category, int, str]]:
         """What the optimizer has, on the GPU or in the CPU's memory."""
-        total = sum(sum(self.of(group)) for group in self.groups)
+        total = sum(sum(group.divided()) for group in self.groups)
         groups = [sum(some) for some in self.sub_groups()]
         in_fp32 = sum(rounded(4 * one) for one in groups)
         yield "own shares in fp32", Category.MASTER, in_fp32, MASTER

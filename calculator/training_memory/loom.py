@@ -1,0 +1,184 @@
+"""What comes between a recording's moves, with a run's sizes: parts of a tree, each made once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from .bending import Bending
+from .events import Counter, Event, Group, Node, Repeat
+from .formula import Formula
+from .recorded import RecordedStrip, Sized
+from .recording import Section
+from .running import Running
+from .walk import Segment, Shared, Strip
+from .weaving import Rounds, Stretch, Stretches, Woven
+
+
+class WovenStrip(Strip):
+    """A woven section with a run's sizes."""
+
+    __slots__ = ("_changes", "_left", "_running", "_strip", "_walked", "woven")
+    woven: Woven
+    _strip: RecordedStrip
+    _running: Running
+    _changes: Sequence[int]
+    _walked: Segment | None
+    _left: tuple[int, ...] | None
+
+    def __init__(self, strip: RecordedStrip, woven: Woven) -> None:
+        running, sizes = woven.running(len(strip.changes))
+        # A group is frozen; what this one is made of is set here, once.
+        object.__setattr__(self, "woven", woven)
+        object.__setattr__(self, "_strip", strip)
+        object.__setattr__(self, "_running", running)
+        object.__setattr__(self, "_changes", (*strip.changes, *sizes))
+        # It stands in a tree many times over: it is summed up once.
+        object.__setattr__(self, "_left", None)
+        object.__setattr__(self, "_walked", None)
+
+    @property
+    def label(self) -> str:
+        """Which part of the step it is."""
+        return self._strip.label
+
+    @property
+    def children(self) -> tuple[Event, ...]:  # made when asked for
+        """Its events in full."""
+        moves = self._strip.children
+        steps = self.woven.section.running.steps
+        found: list[Event] = []
+        for part, events in self.woven.parts():
+            found += moves[steps(part)]
+            found += events
+        return tuple(found)
+
+    def walked(self) -> Segment:
+        """Its events summed up from their sizes alone."""
+        if self._walked is None:
+            found = self._running.sum(self._changes)
+            segment = Segment(
+                remains=found.remains,
+                peak=found.peak,
+                parts=found.parts,
+                largest=found.largest,
+                at=self._event(found.at) if found.at >= 0 else None,
+            )
+            object.__setattr__(self, "_walked", segment)
+            return segment
+        return self._walked
+
+    def climbed(self) -> tuple[int, int]:
+        """What remains after its events and their highest point."""
+        if self._walked is None:
+            return self._running.climb(self._changes)
+        return sum(self._walked.remains), self._walked.peak
+
+    def left(self) -> tuple[int, ...]:
+        """What its events leave behind, by category."""
+        if self._left is None:
+            found = self._running.left(self._changes)
+            object.__setattr__(self, "_left", found)
+            return found
+        return self._left
+
+    def bends(self) -> tuple[Bending, Sequence[int]]:
+        """Where its events bend a picture, found once, and their sizes."""
+        return self.woven.bending(self._running), self._changes
+
+    def taken(self) -> Iterator[tuple[Event, Formula | None, int]]:
+        """What is taken anew: each event with its tensor's size, if it is one of the recording's.
+
+        Last, what is held just before it.
+        """
+        now = 0
+        for part, events in self.woven.parts():
+            now = yield from self._strip.taken_in(part, now)
+            for event in events:
+                if event.bytes > 0:
+                    yield event, None, now
+                now += event.bytes
+
+    def _event(self, step: int) -> Event:
+        """The event of one of its steps."""
+        steps = self.woven.section.running.steps
+        for part, events in self.woven.parts():
+            own = steps(part)
+            length = own.stop - own.start
+            if step < length:
+                return self._strip.event_of(own.start + step)
+            step -= length
+            if step < len(events):
+                return events[step]
+            step -= len(events)
+        raise IndexError(step)
+
+
+class Loom:
+    """Puts events between a recording's moves, and what is the same into the tree only once."""
+
+    def __init__(self, made: Sized) -> None:
+        self.made = made
+        self._strips: dict[int, Group] = {}
+
+    def woven(self, stretches: Stretches) -> list[Node]:
+        """What a score says, with the run's sizes."""
+        nodes: list[Node] = []
+        for one in stretches:
+            if isinstance(one, Rounds):
+                nodes.append(self._rounds(one))
+            elif one.woven.section.part[0] in self.made.repeats:
+                nodes.append(self._repeat(one))
+            elif one.woven.is_one_phase:
+                nodes.append(self._strip(one.woven))
+            else:
+                nodes += self._pieces(one.woven)
+        return nodes
+
+    def _rounds(self, rounds: Rounds) -> Repeat:
+        children = tuple(map(self._repeat, rounds.stretches))
+        label = f"{abs(rounds.step)} layers that repeat"
+        counters = (Counter("layer+", 0, rounds.step),)
+        return Repeat(
+            count=rounds.count, child=Group(label=label, children=children), counters=counters
+        )
+
+    def _repeat(self, one: Stretch) -> Repeat:
+        section = one.woven.section
+        step = 1 if section.phase == "forward" else -1
+        counters = (Counter(section.part[0], one.first, step),)
+        return Repeat(count=one.count, child=self._strip(one.woven), counters=counters)
+
+    def _strip(self, woven: Woven) -> Group:
+        found = self._strips.get(id(woven))
+        if found is None:
+            found = self._strips[id(woven)] = self._made(woven)
+        return found
+
+    def _made(self, woven: Woven) -> Group:
+        plain = self.made.strip(woven.section)
+        if not woven.cuts:
+            return plain
+        if woven.is_one_phase:
+            return WovenStrip(plain, woven)
+        return Shared(plain.label, tuple(self._pieces(woven)))
+
+    def _pieces(self, woven: Woven) -> Iterable[Node]:
+        """A section with events of another phase of the step between its moves."""
+        for part, events in woven.parts():
+            if part.stop > part.start:
+                yield self._piece(woven.section, part)
+            yield from events
+
+    def _piece(self, section: Section, part: slice) -> RecordedStrip:
+        key = (part.start, part.stop)
+        piece = section.pieces.get(key)
+        if piece is None:
+            moves = section.moves[part]
+            piece = section.pieces[key] = Section(
+                micro_batch=section.micro_batch,
+                phase=section.phase,
+                part=section.part,
+                moves=moves,
+                running=Running(moves, len(self.made.recording.facts)),
+            )
+        return self.made.strip(piece)

@@ -41,12 +41,16 @@ WAYS: Mapping[str, Mapping[str, str | int]] = {
     "nanotron": {"implementation": "nanotron", **_SPLIT},
 }
 
-#: The theme lays the page out anew at the first change of its address, and never again.
-FIRST_ADDRESS = """() => {
+#: The theme, once it is there, lays the page out anew at the first change of its address that it
+#: hears of, and never again.
+LAY_OUT = """async () => {
     document.querySelector(".tm").dataset.before = "";
-    location.hash = "preset=llama-7b&model=llama-7b";
+    const again = ".tm[data-runtime][data-attached]:not([data-before])";
+    for (let at = 1; document.querySelector(again) === null; at++) {
+        location.hash = `preset=llama-7b&sequence=${1024 * (1 + at % 9)}`;
+        await new Promise((done) => setTimeout(done, 500));
+    }
 }"""
-LAID_OUT = ".tm[data-runtime][data-attached]:not([data-before])"
 
 CHANGE_ALL = """async ([changes, way]) => {
     const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
@@ -146,8 +150,7 @@ def measure(changes: int, way: str, *, at_once: bool) -> dict[str, Any]:
         page = browser.new_page()
         page.goto(f"{url}calculator/")
         page.locator('.tm[data-status="ready"]').wait_for(timeout=120_000)
-        page.evaluate(FIRST_ADDRESS)
-        page.locator(LAID_OUT).wait_for()
+        page.evaluate(LAY_OUT)
         if not at_once:
             page.wait_for_timeout(WARM_MS)
         for worker in page.workers:

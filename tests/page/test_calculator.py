@@ -131,6 +131,11 @@ def ask(page: Page, requests: list[str]) -> list[str]:
     return answers
 
 
+def idle(page: Page) -> None:
+    """Until the page has all answers: Python gives them in the order in which it is asked."""
+    ask(page, [json.dumps({"state": FIRST})])
+
+
 # What the page shows
 
 
@@ -405,6 +410,7 @@ def test_links_and_commands_are_copied(page: Page) -> None:
 
 
 def test_only_the_last_of_many_changes_is_answered(page: Page) -> None:
+    idle(page)
     page.evaluate(
         """() => {
             const output = document.querySelector(".tm output");
@@ -430,6 +436,7 @@ def test_only_the_last_of_many_changes_is_answered(page: Page) -> None:
 
 def test_a_change_is_asked_at_once_and_its_answer_shown_at_once(page: Page) -> None:
     """Nothing is waited for on the way, not even a timer's shortest time or a frame."""
+    idle(page)
     asked, shown = page.evaluate(
         """() => new Promise((done) => {
             const post = Worker.prototype.postMessage;

@@ -217,7 +217,7 @@ def test_the_latest_film_alone_is_shown(page: Page) -> None:
     beside.select_option("selective")
     expect(page.locator("[data-working]")).to_have_text("Making the film …", timeout=SLOW_MS)
     beside.select_option("full")  # which is there
-    page.wait_for_timeout(1_000)
-    titles = page.locator(".film-title")
-    expect(titles.nth(1)).to_have_text("LLaMA 7B, every layer recomputed")
+    second = page.locator(".film-title").nth(1)
+    expect(second).to_have_text("LLaMA 7B, every layer recomputed")
     is_over(page)
+    expect(second).to_have_text("LLaMA 7B, every layer recomputed")

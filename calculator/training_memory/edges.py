@@ -14,6 +14,7 @@ from .bending import Bending, Column, bends, itself
 from .categories import CATEGORIES
 from .events import Event, Group, Node, Phase
 from .records import dataclass
+from .running import pick
 from .timeline import sampled_turns, spaced
 from .walk import Strip
 
@@ -258,14 +259,14 @@ class _Drawing:
     def stretch(self, leaf: _Leaf) -> None:
         """Draw one stretch of events from where the drawing is."""
         start = self._x
-        width = leaf.weight * self.each.get(leaf.phase, 0)
+        width = leaf.weight * self.each.get(leaf.phase, 0.0)
         for column in leaf.columns:
-            places = [start + width * offset for offset in column.offsets]
+            places = [*map(start.__add__, map(width.__mul__, column.offsets))]
             for edge in self._between(column.first, column.end):
                 held = self._held[edge]
                 self._join(edge, places[0], held)
                 self._places[edge] += places
-                self._values[edge] += [held + value for value in column.values]
+                self._values[edge] += map(held.__add__, column.values)
                 self._held[edge] = held + column.total
         self._x = start + width * leaf.count
         if self._bands and self._bands[-1][0] is leaf.phase:
@@ -327,10 +328,17 @@ def _thinned(
     if len(places) <= most:
         return places, values
     near = 2 * WIDE / most
-    kept = set()
-    stretches = [place // near for place in places]
-    for _, corners in groupby(range(len(places)), key=stretches.__getitem__):
-        together = list(corners)
-        kept |= {min(together, key=values.__getitem__), max(together, key=values.__getitem__)}
-    shown = sorted(kept)
-    return [places[at] for at in shown], [values[at] for at in shown]
+    kept: list[int] = []
+    value = values.__getitem__
+    begin = 0
+    # By loops of Python's own: there are thousands of corners.
+    for _, corners in groupby(map(near.__rfloordiv__, places)):
+        end = begin + len(list(corners))
+        if end - begin == 1:
+            kept.append(begin)
+        else:
+            together = range(begin, end)
+            kept += {min(together, key=value), max(together, key=value)}
+        begin = end
+    shown = pick(sorted(kept))
+    return shown(places), shown(values)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter, neg
+from typing import Any
 
 from .categories import CATEGORIES
 from .records import dataclass
@@ -43,7 +44,7 @@ class Sum:
 
 
 #: Takes the values at some places, by a loop of Python's own.
-Pick = Callable[[Sequence[int]], Sequence[int]]
+Pick = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 def pick(places: Sequence[int]) -> Pick:

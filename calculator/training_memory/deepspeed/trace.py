@@ -15,9 +15,9 @@ ASKS = frozenset(("use", "back"))
 #: In place of a weight, where there is none.
 NONE = -1
 
-#: Where a weight of some layers in a row is asked for: in the first of them, which it is, how far
-#: the next one is, how many there are, and how many places one asks for.
-_InLayers = tuple[int, int, int, int, int]
+#: Layers in a row that ask for the same: from which place on, the first layer, how far the next one
+#: is, how many there are, how many places each has, and where within them each weight is.
+_Row = tuple[int, int, int, int, int, dict[int, list[int]]]
 
 
 class Trace:
@@ -33,7 +33,9 @@ class Trace:
         self._places = weights.places()
         self.outer = NONE if outer is None else self._places[outer]
         self.asked: list[int] = [] if outer is None else [self.outer]
-        self._in_layers: list[list[_InLayers]] = [[] for _ in weights.layer]
+        self._rows: list[_Row] = []
+        #: Of a layer, from which places on it asks for weights, and where within them for which.
+        self._of_layer: dict[int, list[tuple[int, dict[int, list[int]]]]] = {}
         both = [*sections(made, "forward", turn), *sections(made, "backward", turn)]
         #: How often the model's own weight is used until the loss reads it, which calls no module.
         self.uses_of_outer = 0
@@ -75,10 +77,11 @@ class Trace:
         places = [place for name in names if (place := self.place(name, first)) != NONE]
         if not places or not layers:
             return
-        start, each = len(self.asked), len(places)
-        for at, place in enumerate(places, start):
-            within = (place - self.layers.start) % self.each
-            self._in_layers[within].append((at, first, step, layers, each))
+        each = len(places)
+        within: dict[int, list[int]] = {}
+        for at, place in enumerate(places):
+            within.setdefault((place - self.layers.start) % self.each, []).append(at)
+        self._rows.append((len(self.asked), first, step, layers, each, within))
         # One after the other's difference, by loops of Python's own: there are thousands.
         apart = [after - before for before, after in pairwise(places)]
         further = [*apart, places[0] + step * self.each - places[-1]]
@@ -89,11 +92,18 @@ class Trace:
         """The first place from ``at`` on where a weight is asked for."""
         if weight not in self.layers:
             return next((place for place in self._others[weight] if place >= at), None)
-        layer, within = divmod(weight - self.layers.start, self.each)
-        for start, first, step, layers, each in self._in_layers[within]:
-            turn = (layer - first) * step
-            if 0 <= turn < layers and start + turn * each >= at:
-                return start + turn * each
+        layer, which = divmod(weight - self.layers.start, self.each)
+        of_layer = self._of_layer.get(layer)
+        if of_layer is None:
+            of_layer = self._of_layer[layer] = [
+                (start + (layer - first) * step * each, within)
+                for start, first, step, layers, each, within in self._rows
+                if 0 <= (layer - first) * step < layers
+            ]
+        for start, within in of_layer:
+            for place in within.get(which, ()):
+                if start + place >= at:
+                    return start + place
         return None
 
 

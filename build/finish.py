@@ -67,6 +67,13 @@ _LATE_THEME = '<script type="text/plain" data-later="{address}"></script>'
 _CALCULATOR = re.compile(r'<section\b[^>]* data-runtime="(?P<runtime>[^"]*)"')
 # Words above a calculator that leave it in sight, or nearly, on a small screen too.
 _FEW_WORDS = 120
+# Whoever refuses cookies refuses storage too: at their first look at it the theme's scripts would
+# end, and with them search and dark colours. Nothing is remembered, then.
+_STORAGE = (
+    '<script>for(const name of["localStorage","sessionStorage"])try{window[name]}catch{'
+    "Object.defineProperty(window,name,"
+    "{value:{getItem:()=>null,setItem(){},removeItem(){}}})}</script>\n"
+)
 _TAG = re.compile(r"<[^>]+>")
 _SCROLL = '<div class="table-scroll" role="region" tabindex="0" aria-label="{label}">{table}</div>'
 _SCROLLED = re.compile(r'<div class="table-scroll"[^>]*>(<table>.*?</table>)</div>', re.DOTALL)
@@ -126,6 +133,13 @@ def scroll_tables(page: str) -> str:
 def name_search(page: str) -> str:
     """Give the theme's search dialog a name to be announced by; the theme leaves it without one."""
     return _SEARCH_DIALOG.sub(r'\1 aria-label="Search">', page)
+
+
+def survive_refusal(page: str) -> str:
+    """Let a page's scripts do without the browser's storage where that is refused."""
+    if _STORAGE in page:
+        return page
+    return CHARSET.sub(lambda charset: f"{charset[0]}\n{_STORAGE}", page, count=1)
 
 
 def start_early(page: str, root: str) -> str:
@@ -209,7 +223,8 @@ def finish(site: Path, *, base: str = "/", canonical: bool) -> None:
     texts = {page: page.read_text(encoding="utf-8") for page in pages_of(site)}
     for page, text in texts.items():
         root = way_to_root(page, site, base)
-        text = start_early(name_search(slides(scroll_tables(text))), root)
+        text = survive_refusal(name_search(slides(scroll_tables(text))))
+        text = start_early(text, root)
         texts[page] = text if canonical else _CANONICAL.sub("", text)
     name_by_hash(site, texts)
     shared = policy(texts.values())

@@ -95,6 +95,24 @@ def test_colours_are_chosen_and_kept(new_context: Callable[..., BrowserContext])
     expect(body).to_have_attribute("data-md-color-scheme", "slate")
 
 
+def test_without_storage_search_and_colours_work(
+    new_context: Callable[..., BrowserContext],
+) -> None:
+    context = new_context(color_scheme="dark")
+    # As a browser that refuses cookies has it.
+    context.add_init_script(
+        """for (const name of ["localStorage", "sessionStorage"]) {
+            const get = () => { throw new DOMException("refused", "SecurityError"); };
+            Object.defineProperty(window, name, {get, configurable: true});
+        }"""
+    )
+    page = settled(context.new_page(), "/results/")
+    expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "slate")
+    page.get_by_role("textbox", name="Search").click()
+    page.get_by_role("textbox", name="Search").press_sequentially("recomputation")
+    expect(page.locator(".md-search-result__link").first).to_be_visible()
+
+
 def test_the_policy_is_in_force(page: Page, watch) -> None:
     watch.expect("violates the following Content Security Policy directive")
     settled(page, "/")

@@ -77,6 +77,9 @@ _STORAGE = (
 _TAG = re.compile(r"<[^>]+>")
 _SCROLL = '<div class="table-scroll" role="region" tabindex="0" aria-label="{label}">{table}</div>'
 _SCROLLED = re.compile(r'<div class="table-scroll"[^>]*>(<table>.*?</table>)</div>', re.DOTALL)
+_CELL = re.compile(r'<td(?P<left>(?: align="left")?)>(?P<text>.*?)</td>', re.DOTALL)
+# From so many letters on a cell is a sentence, and a column a word wide would make a tower of it.
+_SENTENCE = 40
 
 
 def pages_of(site: Path) -> list[Path]:
@@ -107,7 +110,8 @@ def drop_unneeded(site: Path) -> None:
 def scroll_tables(page: str) -> str:
     """Put each plain table into a named region that scrolls and that the keyboard can reach.
 
-    The name is the heading the table stands under, numbered where a heading has several.
+    The name is the heading the table stands under, numbered where a heading has several. Cells
+    that are sentences are marked, so that the stylesheet can give them room.
     """
 
     def in_article(article: re.Match[str]) -> str:
@@ -123,11 +127,20 @@ def scroll_tables(page: str) -> str:
             seen[heading] = seen.get(heading, 0) + 1
             number = f" {seen[heading]}" if seen[heading] > 1 else ""
             label = escape(f"Table{number}: {heading}")
-            return _SCROLL.format(label=label, table=found["table"])
+            table = _CELL.sub(_give_room, found["table"])
+            return _SCROLL.format(label=label, table=table)
 
         return _HEADING_OR_TABLE.sub(wrap, _SCROLLED.sub(r"\1", article[0]))
 
     return _ARTICLE.sub(in_article, page)
+
+
+def _give_room(cell: re.Match[str]) -> str:
+    """Mark a cell that is a sentence, which the stylesheet gives room."""
+    text = unescape(_TAG.sub("", cell["text"]))
+    if len(text) < _SENTENCE:
+        return cell[0]
+    return f'<td{cell["left"]} class="sentence">{cell["text"]}</td>'
 
 
 def name_search(page: str) -> str:

@@ -16,9 +16,10 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -155,8 +156,12 @@ def make_plain(into: Path) -> None:
     (into / "index.html").write_text(PLAIN, encoding="utf-8")
 
 
-def measure(site: Path = SITE, *, rounds: int) -> tuple[dict[str, list[Trace]], str]:
+def measure(
+    site: Path = SITE, *, rounds: int, say: Callable[[str], object] = lambda line: None
+) -> tuple[dict[str, list[Trace]], str]:
     """Traces of every kind of start, taken in turn, and the browser's name and version.
+
+    After each round ``say`` gets a line on it.
 
     ``plain`` is the plain page; ``before`` the site's calculator without the memory, as it would
     start had there never been one; ``now`` the same as it is.
@@ -167,11 +172,15 @@ def measure(site: Path = SITE, *, rounds: int) -> tuple[dict[str, list[Trace]], 
         make_plain(folder)
         plain_url, site_url = (stack.enter_context(served(one)) for one in (folder, site))
         browser = stack.enter_context(opened())
-        for _ in range(rounds):
+        for turn in range(rounds):
             found["plain"].append(trace(browser, plain_url))
             page = f"{site_url}calculator/"
             found["before"].append(trace(browser, page, without_memory=True))
             found["now"].append(trace(browser, page))
+            say(
+                f"round {turn + 1} of {rounds}: {found['now'][-1].answered_ms:.0f} ms, plain page "
+                f"{found['plain'][-1].installed_ms:.0f} ms"
+            )
         name = f"Chromium {browser.version.partition('.')[0]}"
     return found, name
 
@@ -201,7 +210,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     parser.add_argument("--record", action="store_true", help=f"write {RECORD.relative_to(ROOT)}")
     options = parser.parse_args()
-    found = report(*measure(rounds=options.rounds))
+    say = (lambda line: None) if options.json else partial(print, flush=True)
+    found = report(*measure(rounds=options.rounds, say=say))
     if options.record:
         RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if options.json:

@@ -42,6 +42,15 @@ def test_a_table_gets_a_region_named_by_its_heading():
     ) in page
 
 
+@pytest.mark.parametrize("side", ["", ' align="left"'])
+def test_a_cell_that_is_a_sentence_is_marked(side):
+    words = "what <em>one</em> layer keeps &amp; drops"
+    cells = f"<td{side}>{words}</td><td{side}>{words}, and why that is so</td>"
+    page = scroll_tables(article(f"<h2>A</h2><table><tr>{cells}</tr></table>"))
+    marked = f'<td{side} class="sentence">{words}, and why that is so</td>'
+    assert f"<td{side}>{words}</td>{marked}" in page
+
+
 def test_tables_under_one_heading_are_numbered():
     page = scroll_tables(article(f"<h2>A</h2>{TABLE}{TABLE}<h2>B</h2>{TABLE}"))
     assert [name.split('"')[0] for name in page.split('aria-label="')[1:]] == [

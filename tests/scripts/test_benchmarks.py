@@ -182,7 +182,7 @@ def test_the_starts_ratio_is_the_first_answer_over_the_plain_page(monkeypatch, c
     assert (told["answered_ms"], told["plain_installed_ms"]) == (600, 2000)
     assert told["rounds"] == 3
     assert told["stages_ms"]["now"] == {"wanted": 300, "first answer": 600}
-    monkeypatch.setattr(start, "measure", lambda rounds: (found, "Chromium 1"))
+    monkeypatch.setattr(start, "measure", lambda rounds, say: (found, "Chromium 1"))
     assert (
         "first answer 600 ms, plain page installed 2000 ms: ratio 0.30 (goal 0.35 or less)"
     ) in printed(start, monkeypatch, capsys)
@@ -190,6 +190,10 @@ def test_the_starts_ratio_is_the_first_answer_over_the_plain_page(monkeypatch, c
 
 def test_each_start_is_measured_on_its_own_page_and_in_turn(monkeypatch):
     opened: list[Trace] = []
+    said: list[str] = []
+
+    def reached(page):
+        return Trace(stages_ms={page: 0, "installed": 2000, "first answer": 700})
 
     @contextmanager
     def served(folder):
@@ -200,7 +204,7 @@ def test_each_start_is_measured_on_its_own_page_and_in_turn(monkeypatch):
         yield SimpleNamespace(version="12.3")
 
     def trace(_, address, *, without_memory=False):
-        opened.append(Trace(stages_ms={f"{address} without_memory={without_memory}": 0}))
+        opened.append(reached(f"{address} without_memory={without_memory}"))
         return opened[-1]
 
     for name, stub in {
@@ -210,14 +214,15 @@ def test_each_start_is_measured_on_its_own_page_and_in_turn(monkeypatch):
         "make_plain": lambda into: None,
     }.items():
         monkeypatch.setattr(start, name, stub)
-    found, name = start.measure(Path("site"), rounds=2)
+    found, name = start.measure(Path("site"), rounds=2, say=said.append)
+    assert said == [f"round {turn} of 2: 700 ms, plain page 2000 ms" for turn in (1, 2)]
     assert name == "Chromium 12"
     pages = {
         "plain": "plain/ without_memory=False",
         "before": "site/calculator/ without_memory=True",
         "now": "site/calculator/ without_memory=False",
     }
-    expected = {kind: Trace(stages_ms={page: 0}) for kind, page in pages.items()}
+    expected = {kind: reached(page) for kind, page in pages.items()}
     assert found == {kind: [one] * 2 for kind, one in expected.items()}
     assert opened == [*expected.values()] * 2
 

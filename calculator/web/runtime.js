@@ -45,6 +45,13 @@
 /** How long a start from memory may take once that is there; a memory gone wrong may never end. */
 const PATIENCE_MS = 20_000;
 
+/**
+ * How often a worker that is waited for is asked whether it still lives, and how often in vain: nobody
+ * tells a page that its worker was ended for want of memory.
+ */
+const PULSE_MS = 10_000;
+const PULSES = 3;
+
 /** The Python module that answers where no other is named. */
 const DOOR = "training_memory.web";
 
@@ -109,8 +116,18 @@ export class Runtime {
     let loaded = 0;
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     let patience;
+    let unheard = 0;
+    const pulse = setInterval(() => {
+      if (this.#worker !== worker) clearInterval(pulse);
+      // A start may keep a slow machine's worker busy for long.
+      else if (this.state.name !== "ready" || this.#asked.size === 0) unheard = 0;
+      else if ((unheard += 1) < PULSES) worker.postMessage({ type: "pulse" });
+      else hear({ type: "failed", reason: "it gave no sign of life" });
+    }, PULSE_MS);
     const hear = (/** @type {Message} */ message) => {
       if (this.#worker !== worker) return; // it was given up
+      unheard = 0;
+      if (message.type === "pulse") return;
       if (message.type === "progress") {
         // What is fetched once Python is ready is no part of its start.
         if (this.state.name !== "loading") return;

@@ -3,7 +3,8 @@
  * Python, in a thread of its own: starts once, then answers one request after the other.
  *
  * Comes in: {type: "start", ...Start}, then {type: "ask", id, door, request} and, for a door
- *           in a package that the start does not bring, {type: "use", id, package} before it.
+ *           in a package that the start does not bring, {type: "use", id, package} before it;
+ *           {type: "pulse"}, which goes out again.
  * Goes out: {type: "progress", bytes}, {type: "restoring"}, {type: "ready"}, {type: "failed", reason},
  *           {type: "answer", id, answer} or {type: "failed-answer", id, reason, unreachable}.
  *
@@ -80,6 +81,8 @@ self.addEventListener("message", async ({ data }) => {
     } catch (error) {
       say({ type: "failed", reason: reasonOf(error) });
     }
+  } else if (data.type === "pulse") {
+    say({ type: "pulse" });
   } else if (python !== undefined) {
     try {
       const answer = data.type === "use" ? await use(data.package) : await ask(data);
@@ -97,7 +100,8 @@ class Unreachable extends Error {}
 
 /** @param {unknown} error */
 function reasonOf(error) {
-  const text = error instanceof Error ? error.message : String(error);
+  // Emscripten's errors are no Errors.
+  const text = String(/** @type {{message?: unknown} | undefined} */ (error)?.message ?? error);
   // Of a Python traceback the last line says what happened.
   return text.trim().split("\n").at(-1) ?? "";
 }

@@ -268,3 +268,26 @@ def test_memory_that_never_comes_to_life_is_left_for_a_plain_start(page: Page) -
     page.locator(".tm").scroll_into_view_if_needed()
     expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
     assert {"memory", "library", "training_memory"} <= set(names)
+
+
+# The page asks its first worker more often whether it still lives.
+QUICK_PULSE = """(() => {
+    const every = setInterval;
+    let quick = true;
+    window.setInterval = (done, ms, ...more) => {
+        const isFirst = ms === 10_000 && quick;
+        if (isFirst) quick = false;
+        return every(done, isFirst ? 1_500 : ms, ...more);
+    };
+})()"""
+
+
+def test_a_worker_that_was_ended_is_noticed_and_another_answers(page: Page) -> None:
+    page.add_init_script(QUICK_PULSE)
+    ready(page)
+    (worker,) = [one for one in page.workers if "calculator/worker" in one.url]
+    names = fetched(page)
+    worker.evaluate("self.close()")  # as a browser short of memory does: nobody is told
+    page.locator('.tm [name="recompute"]').select_option("full")
+    expect(page.locator(".tm output")).to_contain_text("110.7 GB", timeout=READY_MS)
+    assert {"library", "training_memory"} <= set(names)

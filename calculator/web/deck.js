@@ -102,8 +102,12 @@ class Deck {
     this.#deck.classList.add("presenting");
     document.documentElement.classList.add("deck-open");
     this.#show(at);
-    // Where the browser refuses, the deck still fills the window.
-    this.#deck.requestFullscreen?.().catch(() => {});
+    // Where the browser refuses, the deck still fills the window; where it takes its time, the
+    // presentation may be over before.
+    this.#deck
+      .requestFullscreen?.()
+      .then(() => (this.#isPresenting ? undefined : document.exitFullscreen()))
+      .catch(() => {});
   }
 
   async #exit() {

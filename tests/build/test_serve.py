@@ -32,7 +32,7 @@ def server(request, site):
 
 @pytest.fixture
 def ask(server):
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
 
     def ask(path, method="GET", whole=False, **headers):
         target = path if whole else server.base + path

@@ -174,7 +174,7 @@ def test_a_printed_size_covers_what_prints_so(size: int):
 def test_a_log_of_many_megabytes_is_read_quickly():
     error = named("pytorch 1.13")
     line = "step 1200 | loss 2.31 | 3.82 it/s | CUDA graphs off | Process 12 has started\n"
-    begin = time.perf_counter()
+    begin = time.process_time()  # a machine's other work is left out
     found = read(line * 100_000 + error)
     assert found.requested == read(error).requested
-    assert time.perf_counter() - begin < 8
+    assert time.process_time() - begin < 8

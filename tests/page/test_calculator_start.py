@@ -9,23 +9,25 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
+import waits
+
 READY_MS = 60_000
 
 # Adds up every shift that no input explains, and the elements that shifted.
 SHIFTS = """() => {
-    window.shifted = {score: 0, what: []};
-    new PerformanceObserver((list) => {
-        for (const shift of list.getEntries()) {
+    const shifted = {score: 0, what: []};
+    const note = (shifts) => {
+        for (const shift of shifts) {
             if (shift.hadRecentInput) continue;
-            window.shifted.score += shift.value;
-            for (const {node} of shift.sources) window.shifted.what.push(node?.className ?? "?");
+            shifted.score += shift.value;
+            for (const {node} of shift.sources) shifted.what.push(node?.className ?? "?");
         }
-    }).observe({type: "layout-shift", buffered: true});
+        return shifted;
+    };
+    const observer = new PerformanceObserver((list) => note(list.getEntries()));
+    observer.observe({type: "layout-shift", buffered: true});
+    window.shifted = () => note(observer.takeRecords());
 }"""
-
-
-# The theme's script has come and begun.
-THEME = "() => 'document$' in window"
 
 
 def is_runtime(url: str) -> bool:
@@ -36,6 +38,7 @@ def is_runtime(url: str) -> bool:
 def unwatched(browser: Browser, site_url: str) -> Iterator[BrowserContext]:
     """A context in which errors are expected: the browser tells of every blocked file."""
     context = browser.new_context(base_url=site_url)
+    context.add_init_script("delete Navigator.prototype.serviceWorker")
     yield context
     context.close()
 
@@ -45,13 +48,15 @@ def test_nothing_shifts_when_python_becomes_ready(
     width: int, new_context: Callable[..., BrowserContext]
 ) -> None:
     page = new_context(viewport={"width": width, "height": 800}).new_page()
+    page.add_init_script(waits.COUNTING)
     page.goto("/calculator/")
     page.evaluate(SHIFTS)
     page.locator(".tm-status").scroll_into_view_if_needed()
     expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
-    page.wait_for_timeout(800)  # the advice is asked for once things have settled
+    # The advice is asked for once things have settled, after the answer.
+    page.wait_for_function("() => asked > 1 && unanswered === 0", timeout=READY_MS)
     # The theme comes with Python's answer, and what is long work is told of in the meantime.
-    page.wait_for_function(THEME)
+    waits.theme(page)
     page.evaluate("""() => new Promise((done) => {
         const said = document.querySelector(".tm [data-working]");
         said.textContent = "Trying changes …";
@@ -60,7 +65,7 @@ def test_nothing_shifts_when_python_becomes_ready(
             requestAnimationFrame(() => requestAnimationFrame(done));
         }));
     })""")
-    shifted = page.evaluate("window.shifted")
+    shifted = page.evaluate("shifted()")
     assert shifted["score"] == 0, shifted
 
 
@@ -69,7 +74,7 @@ def test_no_stylesheet_is_fetched_anew(page: Page) -> None:
     fetched: list[str] = []
     page.on("request", lambda request: fetched.append(request.url))
     page.goto("/calculator/")
-    page.wait_for_function(THEME)
+    waits.links(page)
     sheets = page.locator("link[rel=stylesheet]")
     count = sheets.count()
     assert count > 2
@@ -91,7 +96,7 @@ def test_python_is_fetched_only_when_the_reader_nears_a_calculator(page: Page) -
     fetched: list[str] = []
     page.on("request", lambda request: fetched.append(request.url))
     page.goto("/chapter/")
-    page.wait_for_load_state("networkidle")
+    waits.settled(page)
     assert not [url for url in fetched if is_runtime(url)]
     status = page.locator(".tm-status")
     expect(status).to_contain_text("Computed when the page was built; a change loads Python,")
@@ -147,7 +152,7 @@ def test_its_size_is_told_before_and_progress_counts_the_bytes_that_came(
     expect(page.locator(".tm [data-progress]")).to_have_text(
         f"{share * quick['gzip_bytes'] / 1e6:.1f} of {size}"
     )
-    assert held
+    waits.until(page, lambda: held)
 
 
 def test_where_python_cannot_start_the_page_says_so_and_stays_whole(
@@ -200,7 +205,13 @@ def test_search_waits_for_python_and_not_for_who_searches(
     context.route("**/*.wasm", lambda route: held.append(route))
     page.goto("/calculator/")
     expect(page.locator(".tm[data-attached]")).to_have_attribute("data-status", "loading")
-    page.wait_for_timeout(500)
+    # The theme has read what is searched, and gives it to nobody yet.
+    waits.theme(page)
+    page.wait_for_function(
+        """() => performance.getEntriesByType("resource")
+            .some(({ name, responseEnd }) => name.includes("/search_index.") && responseEnd > 0)"""
+    )
+    waits.frames(page)
     assert not [url for url in workers if "/workers/search." in url]
     # Whoever turns to it has it at once, though Python is still on its way.
     page.get_by_role("textbox", name="Search").click()
@@ -220,7 +231,7 @@ def test_search_waits_for_python_and_not_for_who_searches(
 
 def test_the_theme_comes_once_python_has_answered(page: Page) -> None:
     page.goto("/calculator/", wait_until="commit")
-    page.wait_for_function(THEME)
+    waits.theme(page)
     answered, came = page.evaluate(
         """() => [
             performance.getEntriesByName("python: first answer")[0]?.startTime ?? 1500,
@@ -230,6 +241,7 @@ def test_the_theme_comes_once_python_has_answered(page: Page) -> None:
     )
     assert came >= min(answered, 1_500)
     # From here on it does what it does on any page: links are followed without leaving it.
+    waits.links(page)
     page.evaluate("window.same = true")
     page.locator('header a[href$="chapter/"], nav a[href$="chapter/"]').first.click()
     expect(page.locator("h1")).to_be_visible()
@@ -248,15 +260,15 @@ def test_the_theme_does_not_wait_for_python_where_its_reader_does_something(
     context.add_init_script("window.setTimeout = () => 0")  # nothing comes by waiting
     page.goto("/calculator/")
     expect(page.locator(".tm[data-attached]")).to_have_attribute("data-status", "loading")
-    assert not page.evaluate(THEME)
+    assert not page.evaluate("'document$' in window")
     page.locator("header").hover()
-    page.wait_for_function(THEME)
+    waits.theme(page)
 
 
 def test_the_theme_does_not_wait_for_ever(page: Page, context: BrowserContext) -> None:
     context.route("**/*.wasm", lambda route: None)
     page.goto("/calculator/")
-    page.wait_for_function(THEME, timeout=10_000)
+    waits.theme(page)
 
 
 def test_whoever_saves_data_has_the_theme_and_no_python(
@@ -266,5 +278,5 @@ def test_whoever_saves_data_has_the_theme_and_no_python(
         "Object.defineProperty(navigator, 'connection', { value: { saveData: true } })"
     )
     page.goto("/calculator/")
-    page.wait_for_function(THEME)
+    waits.theme(page)
     assert not [worker for worker in page.workers if is_runtime(worker.url)]

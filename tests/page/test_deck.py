@@ -93,6 +93,25 @@ def test_leaving_the_full_screen_by_the_browser_ends_it_too(presented: Page):
     expect(presented.locator(".deck.presenting")).to_have_count(0)
 
 
+def test_a_full_screen_that_comes_late_does_not_outlive_the_presentation(page: Page):
+    # As a browser on a busy machine takes its time.
+    page.add_init_script(
+        """{
+            const plain = Element.prototype.requestFullscreen;
+            Element.prototype.requestFullscreen = async function () {
+                await new Promise((come) => (window.come = come));
+                await plain.call(this).finally(() => (window.came = true));
+            };
+        }"""
+    )
+    page.goto("/deck/")
+    page.get_by_role("button", name="Present").click()
+    page.keyboard.press("Escape")
+    expect(page.locator(".deck.presenting")).to_have_count(0)
+    page.evaluate("come()")
+    page.wait_for_function("() => window.came && document.fullscreenElement === null")
+
+
 def test_the_overview_shows_all_and_opens_one(presented: Page):
     presented.keyboard.press("o")
     expect(presented.locator(".deck.overview")).to_have_count(1)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-SLOW_MS = 30_000
+import waits
+
+SLOW_MS = 60_000
 LATER, PLAN = "training_memory.later_door", "training_memory.plan_door"
 
 #: Everything that the page asks of Python's thread and hears from it, in order.
@@ -32,6 +34,8 @@ TOO_LARGE = "model=llama-2-70b&implementation=huggingface&recipe=autocast-adam&s
 @pytest.fixture
 def page(page: Page) -> Page:
     page.add_init_script(LISTEN)
+    page.add_init_script(waits.COUNTING)
+    page.clock.install()  # goes as always, and can be put forward
     page.goto(f"/calculator/#{TOO_LARGE}")
     expect(page.locator(".tm-status")).to_contain_text("computed in this page", timeout=SLOW_MS)
     return page
@@ -114,6 +118,14 @@ def test_what_takes_longer_comes_in_many_slices(page: Page) -> None:
     assert turns[-max(turns) - 1 :] == list(range(max(turns) + 1))
 
 
+def nothing_more(page: Page, asked: str) -> None:
+    """What is under way has its answer, and however long one waits no more is asked."""
+    page.wait_for_function("() => unanswered === 0", timeout=SLOW_MS)
+    before = page.evaluate(asked)
+    page.clock.fast_forward(5_000)
+    assert page.evaluate(asked) == before
+
+
 def look_for_a_plan(page: Page) -> None:
     """Ask for a plan that takes a while, and wait until it is looked for."""
     page.get_by_text("Find the cheapest plan that fits").click()
@@ -133,9 +145,7 @@ def test_a_change_is_answered_before_a_plan_that_is_looked_for(page: Page) -> No
 def test_a_stopped_search_asks_no_more(page: Page) -> None:
     look_for_a_plan(page)
     page.get_by_role("button", name="Stop looking").click()
-    asked = len(asks(page, PLAN))
-    page.wait_for_timeout(300)
-    assert len(asks(page, PLAN)) == asked
+    nothing_more(page, f"heard.filter((one) => one.door === '{PLAN}').length")
     expect(page.locator("[data-plan-said]")).to_have_text("Stopped.")
 
 
@@ -143,17 +153,19 @@ def test_what_is_folded_up_again_is_worked_on_no_more(page: Page) -> None:
     fold = page.locator("[data-curves] > summary")
     fold.click()
     curves = "heard.filter((one) => one.request?.parts?.includes('curves'))"
-    page.wait_for_function(f"() => {curves}.length >= 3", timeout=SLOW_MS)
     # Within the page's own event loop, so that nothing ends meanwhile.
-    left = page.evaluate(
-        f"""async () => {{
-            document.querySelector("[data-curves] > summary").click();
-            await new Promise((done) => setTimeout(done, 100));
-            return {curves}.length;
-        }}"""
+    page.wait_for_function(
+        f"""() => {{
+            if ({curves}.length < 3) return false;
+            const fold = document.querySelector("[data-curves]");
+            fold.addEventListener("toggle", () => (window.folded = true), {{once: true}});
+            fold.firstElementChild.click();
+            return true;
+        }}""",
+        timeout=SLOW_MS,
     )
-    page.wait_for_timeout(1_000)
-    assert page.evaluate(f"{curves}.length") == left
+    page.wait_for_function("() => window.folded")
+    nothing_more(page, f"{curves}.length")
     # Looked at again they are drawn; until then those that are there are of another run.
     drawn = page.locator('[data-part="curves"]')
     expect(drawn).to_have_attribute("aria-busy", "true")

@@ -12,8 +12,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 
+import waits
 from finish import pages_of
 from keeping import write_worker
 from places import page_path, page_sources
@@ -23,6 +24,29 @@ READY_MS = 60_000
 ALL = re.compile("works without a network, Python included")
 PAGES = [page_path(source) for source in page_sources()]
 VERSION = re.compile(r'(<meta name="tm-version" content=")[^"]*')
+
+
+#: What becomes of the first service worker that a page registers.
+REGISTERED = """{
+    const plain = ServiceWorkerContainer.prototype.register;
+    ServiceWorkerContainer.prototype.register = async function (...given) {
+        const registration = await plain.apply(this, given);
+        const worker = registration.installing;
+        window.states = [worker?.state];
+        worker?.addEventListener("statechange", () => states.push(worker.state));
+        return registration;
+    };
+}"""
+
+#: No service worker is registered before `letIn()` is called.
+WAITS_TO_REGISTER = """{
+    const plain = ServiceWorkerContainer.prototype.register;
+    const mayCome = new Promise((come) => (window.letIn = come));
+    ServiceWorkerContainer.prototype.register = async function (...given) {
+        await mayCome;
+        return plain.apply(this, given);
+    };
+}"""
 
 
 class Served:
@@ -119,11 +143,17 @@ def visited(context: BrowserContext, url: str) -> Page:
 def test_every_page_is_there_with_all_it_shows(kept: tuple[Page, str], path: str) -> None:
     page, url = kept
     failed: list[str] = []
-    page.on("requestfailed", lambda request: failed.append(request.url))
+
+    def note(request: Request) -> None:
+        # The page before may have been left while it still asked for something.
+        if request.failure != "net::ERR_ABORTED":
+            failed.append(request.url)
+
+    page.on("requestfailed", note)
     response = page.goto(f"{url}{path}")
     assert response is not None
     assert response.status == 200
-    page.wait_for_load_state("networkidle")
+    waits.settled(page)
     expect(page.locator("h1").first).to_be_visible()
     assert page.evaluate("document.styleSheets.length === 3")
     for image in page.locator("article img").all():
@@ -135,7 +165,7 @@ def test_links_are_followed_within_the_page(kept: tuple[Page, str]) -> None:
     page, url = kept
     page.goto(f"{url}results/")
     page.evaluate("window.stayed = true")
-    page.wait_for_load_state("networkidle")
+    waits.links(page)
     page.locator('.md-tabs a[href*="papers"], .md-nav a[href*="papers"]').first.click()
     expect(page).to_have_url(f"{url}papers/")
     expect(page.locator("h1")).to_contain_text("Key Papers")
@@ -145,7 +175,7 @@ def test_links_are_followed_within_the_page(kept: tuple[Page, str]) -> None:
 def test_search_finds(kept: tuple[Page, str]) -> None:
     page, url = kept
     page.goto(url)
-    page.wait_for_load_state("networkidle")
+    waits.settled(page)
     page.get_by_role("textbox", name="Search").click()
     page.get_by_role("textbox", name="Search").press_sequentially("recomputation")
     expect(page.locator(".md-search-result__link").first).to_be_visible()
@@ -256,9 +286,11 @@ def test_where_nothing_can_be_kept_all_else_works(
         "Storage.overrideQuotaForOrigin",
         {"origin": served.url.split("/book/")[0], "quotaSize": 20_000},
     )
+    page.add_init_script(REGISTERED)
     page.goto(f"{served.url}calculator/")
     expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
-    page.wait_for_timeout(3_000)
+    page.wait_for_function("() => window.states?.at(-1) === 'redundant'", timeout=READY_MS)
+    waits.frames(page)
     expect(page.locator(".offline-line")).to_be_hidden()
     page.locator('.tm [name="recompute"]').select_option("full")
     expect(page.locator(".tm output")).to_contain_text("110.7 GB")
@@ -273,15 +305,16 @@ def test_where_no_worker_is_let_in_all_else_works(
     context = browser.new_context()
     # As strict settings and private windows have it.
     context.add_init_script(
-        "ServiceWorkerContainer.prototype.register = () => "
-        "Promise.reject(new DOMException('not here', 'SecurityError'))"
+        "ServiceWorkerContainer.prototype.register = () => { window.refused = true; "
+        "return Promise.reject(new DOMException('not here', 'SecurityError')); }"
     )
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto(f"{served.url}calculator/")
     expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
-    page.wait_for_timeout(1_500)
+    page.wait_for_function("() => window.refused")
+    waits.frames(page)
     expect(page.locator(".offline-line")).to_be_hidden()
     page.locator('.tm [name="recompute"]').select_option("full")
     expect(page.locator(".tm output")).to_contain_text("110.7 GB")
@@ -377,6 +410,10 @@ def test_an_update_is_offered_and_not_forced(
     assert "second" not in other.evaluate("document.title")
 
     other.close()
+    # A browser may take a moment to let go of a tab.
+    (worker, *_) = context.service_workers
+    clients = "clients.matchAll({includeUncontrolled: true}).then(({length}) => length)"
+    waits.until(page, lambda: worker.evaluate(clients) == 1)
     with page.expect_navigation():
         page.get_by_role("button", name="Show it").click()
     expect(page).to_have_title(re.compile("^second "))  # while it loads it has no title
@@ -450,10 +487,15 @@ def test_a_page_of_another_version_than_the_one_that_is_kept_is_left_alone(
     served = serve_copy()
     context = browser.new_context()
     page = context.new_page()
+    page.add_init_script(WAITS_TO_REGISTER)
     page.goto(f"{served.url}results/")
     served.publish("second")  # before the first page has begun to keep anything
+    page.evaluate("letIn()")
     expect(page.locator(".offline-line")).to_contain_text("kept in this browser", timeout=READY_MS)
-    page.wait_for_timeout(500)
+    # Whatever was asked of the worker before has been done once it has done this.
+    (worker,) = context.service_workers
+    worker.evaluate("new Promise((done) => setTimeout(done))")
+    waits.frames(page)
     assert page.evaluate("navigator.serviceWorker.controller") is None
     page.reload()
     assert page.title().startswith("second ")
@@ -469,7 +511,7 @@ def test_following_a_link_to_another_version_loads_the_page_anew(
     context.add_init_script("delete Navigator.prototype.serviceWorker")
     page = context.new_page()
     page.goto(f"{served.url}results/")
-    page.wait_for_load_state("networkidle")
+    waits.links(page)
     page.evaluate("window.stayed = true")
     served.publish("second")
     page.locator('.md-tabs a[href*="papers"], .md-nav a[href*="papers"]').first.click()

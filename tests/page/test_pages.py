@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+import waits
 from places import page_path, page_sources
 
 NARROW, WIDE = 360, 1280
@@ -19,7 +20,7 @@ PAGES = [f"/{page_path(source)}" for source in page_sources()]
 def settled(page: Page, address: str) -> Page:
     """Open a page and wait until its scripts have made of it what they make of it."""
     page.goto(address)
-    page.wait_for_load_state("networkidle")
+    waits.settled(page)
     return page
 
 
@@ -127,7 +128,7 @@ def test_the_policy_is_in_force(page: Page, watch) -> None:
     )
     assert page.evaluate("window.ranInline") is None
     assert page.evaluate("getComputedStyle(styled).color") != "rgb(255, 0, 0)"
-    assert len(watch.problems) == 2
+    waits.until(page, lambda: len(watch.problems) == 2)
 
 
 def test_mathematics_is_drawn(page: Page) -> None:
@@ -144,9 +145,7 @@ def test_a_wide_table_scrolls_by_keyboard(new_context: Callable[..., BrowserCont
     region = page.get_by_role("region", name="Table: LLaMA 7B, four ways to train it")
     region.focus()
     page.keyboard.press("ArrowRight")
-    page.wait_for_function(
-        "region => region.scrollLeft > 0", arg=region.element_handle(), timeout=2000
-    )
+    page.wait_for_function("region => region.scrollLeft > 0", arg=region.element_handle())
 
 
 def test_the_site_works_under_a_path(page: Page, serve_site: Callable[[str], str], watch) -> None:

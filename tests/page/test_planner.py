@@ -65,7 +65,7 @@ def test_a_search_is_stopped_and_meanwhile_the_page_answers(page: Page) -> None:
     find(page)
     expect(page.locator("[data-plan-said]")).to_contain_text("tried")
     page.locator('select[name="model"]').select_option("gpt2")
-    expect(page.locator(".tm-sentence")).to_contain_text("GPT-2", timeout=2000)
+    expect(page.locator(".tm-sentence")).to_contain_text("GPT-2")
     expect(page.locator("[data-plan-said]")).to_contain_text("The run has changed")
 
 
@@ -80,23 +80,18 @@ def test_what_cannot_be_is_said(page: Page) -> None:
     expect(page.locator("[data-plan-said]")).to_contain_text("choose one for the plan")
 
 
-def test_thousands_of_plans_within_three_seconds(page: Page) -> None:
+def test_thousands_of_plans_are_gone_through(page: Page) -> None:
+    """How quickly, ``tests/calculator/test_answer_speed.py`` counts."""
     page.locator('select[name="model"]').select_option("llama-2-70b")
     expect(page.locator(".tm-sentence")).to_contain_text("Llama 2 70B")
     page.get_by_label("GPUs", exact=True).fill("64")
     page.get_by_label("Sequences a step").fill("1024")
     find(page)
     found(page, "The cheapest of")
-    find(page)  # once more, as quick as it gets once the browser has compiled what it runs
-    before = page.evaluate("performance.now()")
-    found(page, "The cheapest of")
-    took = page.evaluate("performance.now()") - before
     said = page.locator("[data-plan-found]").inner_text()
     tried = re.search(r"The cheapest of ([\d,]+)", said)
     assert tried
     assert int(tried[1].replace(",", "")) >= 1000
-    # Three seconds on a machine of its own; this one may be shared.
-    assert took < 10_000
 
 
 def test_it_fits_a_phone(page: Page) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+import waits
+
 FIRST = "Weight, used in forward and backward"
 PEAK = "The head's gradient is written"
 #: How long Python may take to start on a busy machine.
@@ -388,20 +390,24 @@ def test_leaving_the_page_stops_it_and_coming_back_begins_anew(
 ) -> None:
     player = open_player()
     page = player.page
+    waits.links(page)
+    # The cursor that is moved, though it is on no page any more.
     page.evaluate(
-        "() => { const real = requestAnimationFrame; window.drawn = 0;"
-        " window.requestAnimationFrame = (f) => real((t) => { window.drawn += 1; f(t); }); }"
+        """() => {
+            window.cursor = document.querySelector(".film-cursor");
+            window.moved = 0;
+            new MutationObserver(() => (moved += 1)).observe(cursor, { attributes: true });
+        }"""
     )
     player.play.click()
-    page.wait_for_timeout(500)
-    assert page.evaluate("window.drawn") > 5
-    # Other pages have animations of their own; the calculator's page, once settled, has none.
+    page.wait_for_function("() => moved > 5")
     page.get_by_role("link", name="Results").first.click()
     page.wait_for_selector("h1:has-text('Results')")
-    page.wait_for_timeout(1000)
-    drawn = page.evaluate("window.drawn")
-    page.wait_for_timeout(500)
-    assert page.evaluate("window.drawn") - drawn < 5
+    page.wait_for_function("() => !cursor.isConnected")
+    waits.frames(page)
+    moved = page.evaluate("moved")
+    waits.frames(page, 30)
+    assert page.evaluate("moved") == moved
     page.go_back()
     page.wait_for_selector(".player[data-attached]")
     assert Player(page).event() == 1

@@ -7,23 +7,25 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-SLOW_MS = 30_000
+import waits
+
+SLOW_MS = 60_000
 WEB = "training_memory.web"
 
-#: Every slice of long work takes long enough to be seen, whatever the machine; asks are noted.
-SLOWLY = """
-window.asks = [];
-const post = Worker.prototype.postMessage;
-Worker.prototype.postMessage = function (message, ...more) {
-    if (message.type !== "ask" || message.door === "%s") return post.call(this, message, ...more);
-    asks.push(message.door);
-    window.askedAt = performance.now();
-    const wait = JSON.parse(message.request).turn === 0 ? 2500 : 100;
-    setTimeout(() => {
-        window.askedAt = performance.now();
-        post.call(this, message, ...more);
-    }, wait);
-};
+#: Every slice of long work waits until the test lets it go, so that it is seen however quick or
+#: slow the machine is.
+HELD = f"""
+{waits.COUNTING}
+window.held = [];
+window.isHeld = true;
+{{
+    const post = Worker.prototype.postMessage;
+    Worker.prototype.postMessage = function (message, ...more) {{
+        const go = () => post.call(this, message, ...more);
+        if (isHeld && message.type === "ask" && message.door !== "{WEB}") held.push(go);
+        else go();
+    }};
+}}
 """
 
 #: A run whose advice takes many slices, and its needs as many.
@@ -37,7 +39,8 @@ ERROR = (
 
 @pytest.fixture
 def page(page: Page) -> Page:
-    page.add_init_script(SLOWLY % WEB)
+    page.add_init_script(HELD)
+    page.clock.install()  # goes as always, and can be put forward
     return page
 
 
@@ -52,29 +55,69 @@ def stop(page: Page) -> None:
     page.get_by_role("button", name="Stop", exact=True).click(timeout=SLOW_MS)
 
 
+def let_go(page: Page) -> None:
+    """Let long work go on."""
+    page.evaluate(
+        """() => {
+            isHeld = false;
+            for (const go of held.splice(0)) go();
+        }"""
+    )
+
+
+def hold(page: Page) -> None:
+    """Let no slice of long work go on from now on."""
+    page.evaluate("isHeld = true")
+
+
+def until_answered(page: Page) -> None:
+    """Let what was asked for have its answer."""
+    let_go(page)
+    page.wait_for_function("() => unanswered === 0", timeout=SLOW_MS)
+
+
 def is_stopped(page: Page) -> None:
-    """It is told, to a screen reader too, and no more is asked for."""
+    """It is told, to a screen reader too, and no more is asked for, however long one waits."""
     said = page.locator("[data-working]")
     expect(said).to_contain_text("Stopped: ")
     expect(said).to_have_attribute("role", "status")
-    page.wait_for_timeout(200)
-    asked = page.evaluate("asks.length")
-    page.wait_for_timeout(400)
-    assert page.evaluate("asks.length") == asked
+    asks = "asked + held.length"
+    before = page.evaluate(asks)
+    until_answered(page)
+    page.clock.fast_forward(5_000)
+    assert page.evaluate(asks) == before
+    expect(said).to_contain_text("Stopped: ")
+    hold(page)
 
 
 def goes_on(page: Page) -> None:
     page.get_by_role("button", name="Go on").click()
 
 
-def is_over(page: Page) -> None:
-    """Nothing was asked for so long that nothing will be."""
+def goes_on_until(page: Page, words: str) -> None:
+    """Let slices go one by one until the line tells of something else."""
     page.wait_for_function(
-        "() => performance.now() - window.askedAt > 1500"
-        " && document.querySelector('[data-working]').textContent === ''",
+        """(words) => {
+            if (document.querySelector("[data-working]").textContent === words) return true;
+            if (unanswered === 0) held.shift()?.();
+            return false;
+        }""",
+        arg=words,
+        timeout=SLOW_MS,
+    )
+
+
+def is_over(page: Page) -> None:
+    """All has its answer, nothing has still to settle, and so nothing more will be asked for."""
+    let_go(page)
+    page.wait_for_function(
+        """() => unanswered === 0
+            && document.querySelector("[data-working]").textContent === ""
+            && document.querySelector('.tm output[aria-busy="true"]') === null""",
         timeout=SLOW_MS,
     )
     expect(page.locator("[data-stop]")).to_be_hidden()
+    hold(page)
 
 
 def test_needs_and_advice_are_stopped_and_go_on(
@@ -88,7 +131,8 @@ def test_needs_and_advice_are_stopped_and_go_on(
     is_stopped(page)
     expect(page.locator('[data-part="need"]')).to_contain_text("the peak, and more")
     goes_on(page)
-    expect(said).to_contain_text("Trying changes …", timeout=SLOW_MS)
+    expect(said).to_contain_text("Working out what must be free …", timeout=SLOW_MS)
+    goes_on_until(page, "Trying changes …")
     is_over(page)
     expect(page.locator('[data-part="need"]')).to_contain_text("found by playing its first steps")
     expect(page.locator('[data-part="advice"]')).to_contain_text("What would make it fit")
@@ -177,6 +221,7 @@ def test_a_job_that_died(calculator: Page) -> None:
     is_stopped(page)
     expect(page.locator("[data-died]")).to_be_empty()
     goes_on(page)
+    let_go(page)
     expect(page.locator("[data-died]")).to_contain_text("What the error says", timeout=SLOW_MS)
     is_over(page)
 
@@ -194,6 +239,7 @@ def test_a_file_that_is_written(calculator: Page) -> None:
     assert not saved
     with page.expect_download(timeout=SLOW_MS):
         goes_on(page)
+        let_go(page)
     is_over(page)
 
 
@@ -205,6 +251,7 @@ def test_a_film(page: Page) -> None:
     stop(page)
     expect(page.locator("[data-working]")).to_have_text("Stopped: the film is of the run before.")
     title = page.locator(".film-title").first
+    until_answered(page)
     expect(title).to_have_text("LLaMA 7B, nothing recomputed")
     goes_on(page)
     expect(title).to_have_text("LLaMA 7B, every layer recomputed", timeout=SLOW_MS)
@@ -217,6 +264,7 @@ def test_the_latest_film_alone_is_shown(page: Page) -> None:
     beside.select_option("selective")
     expect(page.locator("[data-working]")).to_have_text("Making the film …", timeout=SLOW_MS)
     beside.select_option("full")  # which is there
+    until_answered(page)
     second = page.locator(".film-title").nth(1)
     expect(second).to_have_text("LLaMA 7B, every layer recomputed")
     is_over(page)

@@ -68,7 +68,7 @@ def frames(page: Page, count: int = 2) -> None:
 
 def until(page: Page, holds: Callable[[], object]) -> None:
     """Something holds that the page's events bring about; they are heard meanwhile."""
-    for _ in range(600):
+    for _ in range(1_800):
         if holds():
             return
         page.wait_for_timeout(50)

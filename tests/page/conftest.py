@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import (
+    Browser,
     BrowserContext,
     ConsoleMessage,
     Page,
@@ -28,7 +29,8 @@ ROOT = Path(__file__).parents[2]
 
 # How long a page is waited for says nothing of the page: a machine that others share may stand
 # still for seconds. What has to be quick is measured where it is told of (scripts/benchmarks/).
-expect.set_options(timeout=20_000)
+PATIENCE_MS = 90_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -52,6 +54,20 @@ def browser_type_launch_args(
         "executable_path": str(found),
         "args": list(browsers.ARGUMENTS),
     }
+
+
+@pytest.fixture(scope="session")
+def browser(browser: Browser) -> Browser:
+    """The browser, whose contexts wait as long as ``expect`` does, whoever makes them."""
+    plain = browser.new_context
+
+    def patient(**options: Any) -> BrowserContext:
+        context = plain(**options)
+        context.set_default_timeout(PATIENCE_MS)
+        return context
+
+    browser.new_context = patient  # type: ignore[method-assign]  # for all tests alike
+    return browser
 
 
 @pytest.fixture(scope="session")

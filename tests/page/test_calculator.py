@@ -24,8 +24,8 @@ from training_memory import catalog, gpus
 from training_memory.web import answer
 
 ROOT = Path(__file__).parents[2]
-READY_MS = 60_000
-SETTLED_MS = 30_000
+READY_MS = 90_000
+SETTLED_MS = 90_000
 FIRST = "model=llama-7b&preset=llama-7b"
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
 import waits
 
-READY_MS = 60_000
+READY_MS = 90_000
 
 # Adds up every shift that no input explains, and the elements that shifted.
 SHIFTS = """() => {

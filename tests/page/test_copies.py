@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from downloads import zip_name
 from places import page_path, page_sources
 
-READY_MS = 60_000
+READY_MS = 90_000
 PAGES = [f"{page_path(source)}index.html" for source in page_sources()]
 
 

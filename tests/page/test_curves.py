@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-SLOW_MS = 30_000
+SLOW_MS = 90_000
 
 
 def test_curves_follow_the_run(page: Page, axe: Callable[[Page], None]) -> None:

@@ -134,9 +134,9 @@ def test_the_calculator_in_a_slide_is_live_and_keeps_its_keys(presented: Page):
     for _ in range(number - 1):
         presented.keyboard.press("ArrowRight")
     choice = presented.locator("#deck").get_by_label("Recomputation", exact=True)
-    expect(choice).to_be_enabled(timeout=30_000)
+    expect(choice).to_be_enabled(timeout=90_000)
     choice.select_option("full")
-    expect(presented.locator("#deck output")).to_contain_text("110.7", timeout=30_000)
+    expect(presented.locator("#deck output")).to_contain_text("110.7", timeout=90_000)
     choice.press("ArrowUp")  # a choice's own key: the slide stays
     expect(presented.locator(COUNTER)).to_have_text(f"{number} / {total(presented)}")
 
@@ -145,10 +145,10 @@ def test_a_small_view_answers(deck: Page):
     view = deck.locator("#zero")
     view.scroll_into_view_if_needed()
     stage = view.get_by_label("ZeRO stage", exact=True)
-    expect(stage).to_be_enabled(timeout=30_000)
+    expect(stage).to_be_enabled(timeout=90_000)
     before = view.locator("output").inner_text()
     stage.select_option("0")
-    expect(view.locator("output")).not_to_have_text(before, timeout=30_000)
+    expect(view.locator("output")).not_to_have_text(before, timeout=90_000)
     expect(view.locator("[data-part=verdict]")).to_contain_text("Does not fit")
 
 

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from training_memory import Run, estimate
 from training_memory.render.export import EXPORTS
 
-READY_MS = 60_000
+READY_MS = 90_000
 NAMES = {"csv": "CSV", "markdown": "Markdown", "bibtex": "BibTeX", "svg": "SVG picture"}
 
 

@@ -13,8 +13,8 @@ from playwright.sync_api import Page, Request, expect
 
 from training_memory import files_door
 
-READY_MS = 60_000
-SETTLED_MS = 30_000
+READY_MS = 90_000
+SETTLED_MS = 90_000
 DATA = Path(__file__).parents[1] / "calculator" / "data"
 FILES = DATA / "files"
 

@@ -24,7 +24,7 @@ import browser as browsers
 from downloads import zip_name
 from places import page_path, page_sources
 
-READY_S = 60
+READY_S = 120
 PAGES = [f"{page_path(source)}index.html" for source in page_sources()]
 
 #: Whatever is asked of a network goes to a port where nobody answers.

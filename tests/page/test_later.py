@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 import waits
 
-SLOW_MS = 60_000
+SLOW_MS = 90_000
 LATER, PLAN = "training_memory.later_door", "training_memory.plan_door"
 
 #: Everything that the page asks of Python's thread and hears from it, in order.

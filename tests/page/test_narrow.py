@@ -115,7 +115,7 @@ def test_every_run_is_labelled_without_touching(
                     && document.querySelector(".tm").dataset.stale === undefined;
             }""",
             arg=run,
-            timeout=60_000,
+            timeout=90_000,
         )
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 740})

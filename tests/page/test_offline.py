@@ -20,7 +20,7 @@ from keeping import write_worker
 from places import page_path, page_sources
 from serve import SiteServer
 
-READY_MS = 60_000
+READY_MS = 90_000
 ALL = re.compile("works without a network, Python included")
 PAGES = [page_path(source) for source in page_sources()]
 VERSION = re.compile(r'(<meta name="tm-version" content=")[^"]*')

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-SLOW_MS = 30_000
+SLOW_MS = 90_000
 
 
 @pytest.fixture

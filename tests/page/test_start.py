@@ -18,7 +18,7 @@ from snapshot import requests
 from training_memory.presets import PRESETS
 from training_memory.web import answer
 
-READY_MS = 60_000
+READY_MS = 90_000
 
 
 def ready(page: Page) -> Page:

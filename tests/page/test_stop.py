@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 import waits
 
-SLOW_MS = 60_000
+SLOW_MS = 90_000
 WEB = "training_memory.web"
 
 #: Every slice of long work waits until the test lets it go, so that it is seen however quick or

@@ -80,6 +80,7 @@ def _of_fsdp1(row: Row) -> Run:
     data, strategy = int(row["data"]) * int(row["replicas"]), row["strategy"]
     request = {
         **request_of(row),
+        **tuning_tables.adapters_of(row),
         "loss": row["loss"],
         "hold_logits": row["hold_logits"] == "yes",
         "offload": row["offload"],
@@ -153,7 +154,9 @@ def way(row: Row) -> str:
         adapter = tuning_tables.ADAPTERS.get(row["adapter"])
         return f"{name}, {adapter}" if adapter else name
     if "strategy" in row:
-        return f"FSDP1, {_STRATEGIES.get(row['strategy'], row['strategy'].upper())}"
+        name = f"FSDP1, {_STRATEGIES.get(row['strategy'], row['strategy'].upper())}"
+        adapter = tuning_tables.ADAPTERS.get(row["adapter"])
+        return f"{name}, {adapter}" if adapter else name
     parts = [_WAYS[row["sharding"]]] if row["sharding"] in _WAYS else []
     if row["replicas"] != "1":
         parts[-1] += ", hybrid"
@@ -263,15 +266,7 @@ def _told(row: Row) -> str:
         )
         if told
     ]
-    if row.get("adapter", "none") != "none":
-        every = row["adapter_targets"] == "all-linear"
-        found.append(f"rank {row['adapter_rank']}" + (", all products" if every else ""))
-        if row["adapter_dtype"] == "bf16":
-            found.append("adapters in bf16")
-        if row["frozen_dtype"] == "fp32":
-            found.append("frozen in fp32")
-        if row["adapter"] == "qlora" and row["quant_storage"] == "uint8":
-            found.append("4-bit weights in bytes")
+    found += _adapters(row)
     if row["turn"] == "1":
         found.append("the first step")
     if row["bucket_views"] == "yes":
@@ -282,10 +277,23 @@ def _told(row: Row) -> str:
     return ", ".join(found)
 
 
+def _adapters(row: Row) -> Iterator[str]:
+    if row.get("adapter", "none") == "none":
+        return
+    every = row["adapter_targets"] == "all-linear"
+    yield f"rank {row['adapter_rank']}" + (", all products" if every else "")
+    if row["adapter_dtype"] == "bf16":
+        yield "adapters in bf16"
+    if row["frozen_dtype"] == "fp32":
+        yield "frozen in fp32"
+    if row["adapter"] == "qlora" and row["quant_storage"] == "uint8":
+        yield "4-bit weights in bytes"
+
+
 def _told_fsdp1(row: Row) -> str:
     each = row["micro_batches"]
     waits = "" if row["synced"] == "yes" else ", reduced after the last"
-    return ", ".join(
+    found = [
         text
         for text, told in (
             (f"backward prefetch {row['backward_prefetch']}", row["backward_prefetch"] != "none"),
@@ -301,7 +309,8 @@ def _told_fsdp1(row: Row) -> str:
             (f"{each} micro-batches{waits}", each != "1"),
         )
         if told
-    )
+    ]
+    return ", ".join([*found, *_adapters(row)])
 
 
 _USUAL_OPTIMIZERS = ("adamw-fused", "adamw-foreach")

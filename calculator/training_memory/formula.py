@@ -16,6 +16,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from fractions import Fraction
 
+#: A layer's products with weights, by the names that the layers' code gives the weights.
+LINEAR = (
+    "query",
+    "key",
+    "value",
+    "query, key and value",
+    "attention output",
+    "gate",
+    "up",
+    "gate and up",
+    "down",
+)
+#: The units of FSDP's first version: the whole model, a layer, and each matrix of an adapter.
+_FLAT = (
+    *("root", "layer"),
+    *(f"{name}'s adapter, {which}" for name in LINEAR for which in ("down", "up")),
+)
+
 #: What each symbol stands for; also the order in which a term's symbols are written.
 SYMBOLS: dict[str, str] = {
     "N": "parameters",
@@ -60,7 +78,7 @@ SYMBOLS: dict[str, str] = {
     # A flat weight of FSDP's first version (flat.py), in numbers, and what pads its gradient.
     **{
         f"{letter}:{unit}": f"{what}, of the {unit} unit"
-        for unit in ("root", "layer")
+        for unit in _FLAT
         for letter, what in {
             "n": "flat weights",
             "m": "flat weights, padded",

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from .autograd.memory import ITEM_BYTES
+from .formula import LINEAR
 from .layouts import Layout, Weight, bytes_of, rounded
 from .splitting import WHOLE, Share, divided, shard_of, sharded
-from .tuning import LINEAR, Adapter, QuantStorage, Tuning
+from .tuning import Adapter, QuantStorage, Tuning
 
 _BLOCK, _BLOCK_OF_SCALES = 64, 256
 #: Each tensor's own tables, in fp32: what its 16 codes and its scales' 256 codes stand for, and
@@ -28,7 +29,7 @@ def frozen(layout: Layout, tuning: Tuning, share: Share = WHOLE) -> Iterator[tup
     item_bytes = ITEM_BYTES[tuning.frozen_dtype]
     layout = divided(layout, share.tensor)
     if tuning.adapter is not Adapter.QLORA:
-        yield "frozen weights", bytes_of(sharded(layout, share.shards), item_bytes), READ
+        yield FROZEN, bytes_of(sharded(layout, share.shards), item_bytes), READ
         return
     packed = [weight for weight in layout.layer if is_packed(weight, tuning)]
     shared = share.shards if tuning.quant_storage is QuantStorage.BF16 else 1
@@ -94,6 +95,7 @@ def _scales(weight: Weight) -> int:
     return rounded(scales) + rounded(4 * -(-scales // _BLOCK_OF_SCALES)) + tables
 
 
+FROZEN = "frozen weights"
 IN_4_BITS, SCALES = "frozen weights in 4 bits", "scales of the weights in 4 bits"
 READ = "Every product with a weight reads it; none of it is trained."
 SCALED = "A block of 64 numbers in 4 bits has a scale of its own, and 256 of these one as well."

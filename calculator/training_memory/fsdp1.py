@@ -8,9 +8,9 @@ from .errors import InputError
 from .implementations import Implementation
 from .layout import Layout
 from .recipe import Recipe
-from .sharding import Host, Sharding, Way, no_second_copy
+from .sharding import Host, ReduceDtype, Sharding, Way, no_second_copy
 from .switches import Optimizer, Switches
-from .tuning import Tuning
+from .tuning import Adapter, Dtype, QuantStorage, Tuning
 
 
 def refused(
@@ -38,14 +38,53 @@ def refused(
         yield InputError("replicate", sharding.replicate, allowed)
     yield from no_second_copy(Way.FSDP1, recipe)
     if not tuning.trains_all:
-        allowed = (
-            "none: beside adapters each of their matrices is a flat weight of its own under FSDP1, "
-            "which is not followed; set sharding to fsdp2"
-        )
-        yield InputError("adapter", str(tuning.adapter), allowed)
+        yield from _adapters(sharding, layout, recipe, tuning)
     yield from _switches(switches)
     if sharding.offload_param is Host.CPU:
         yield from _away(sharding, layout)
+
+
+def _adapters(
+    sharding: Sharding, layout: Layout, recipe: Recipe, tuning: Tuning
+) -> Iterator[InputError]:
+    """What does not go with PEFT's wrapping, or what transformers makes of it."""
+    if recipe.precision == "autocast" and tuning.adapter_dtype is Dtype.BF16:
+        allowed = "fp32: accelerate puts whatever is trained in mixed precision under FSDP there"
+        yield InputError("adapter_dtype", str(tuning.adapter_dtype), allowed)
+    if sharding.replicate == layout.data > 1:
+        allowed = (
+            f"fewer than {layout.data:,}, or set sharding to ddp: of frozen weights that no GPU "
+            "has a share of (NO_SHARD) PyTorch does not find its way back after a backward pass, "
+            "and stops in the next step where head and embedding are one"
+        )
+        yield InputError("replicate", sharding.replicate, allowed)
+    if tuning.adapter is not Adapter.QLORA:
+        return
+    if tuning.quant_storage is QuantStorage.UINT8:
+        allowed = (
+            "bf16 (bnb_4bit_quant_storage): FSDP1 lays a layer's weights side by side, and takes "
+            "floating-point numbers alone"
+        )
+        yield InputError("quant_storage", str(tuning.quant_storage), allowed)
+    if tuning.frozen_dtype is Dtype.FP32:
+        allowed = "bf16: FSDP1 lays a layer's weights side by side, which are all of one dtype"
+        yield InputError("frozen_dtype", str(tuning.frozen_dtype), allowed)
+    if recipe.precision == "autocast" and sharding.reduce_dtype is ReduceDtype.FP32:
+        allowed = "bf16: beside weights in 4 bits transformers takes what these are stored in"
+        yield InputError("reduce_dtype", str(sharding.reduce_dtype), allowed)
+    if recipe.precision != "autocast" and tuning.adapter_dtype is Dtype.FP32:
+        allowed = (
+            "bf16, or the recipe autocast-adam: FSDP1 gathers adapters in what 4-bit weights are "
+            "stored in, PEFT gives them inputs in 32 bits, and there is no product of the two"
+        )
+        yield InputError("adapter_dtype", str(tuning.adapter_dtype), allowed)
+    stays = not sharding.reshard_after_forward and sharding.replicate < layout.data
+    if stays and sharding.use_orig_params:
+        allowed = (
+            "true, or set use_orig_params to false: bitsandbytes puts a weight of its own in a "
+            "gathered one's place, at which PyTorch stops where that stays gathered"
+        )
+        yield InputError("reshard_after_forward", "false", allowed)
 
 
 def _switches(switches: Switches) -> Iterator[InputError]:

@@ -59,8 +59,8 @@ def held(
     """
     whole = layout_of(model, implementation)
     if share.flat:
-        stored = flat.kept(whole, share, tied=model.tied)
-        layout = flat.stepped(whole, share, tied=model.tied)
+        stored = flat.kept(whole, share, tied=model.tied, tuning=tuning)
+        layout = flat.stepped(whole, share, tied=model.tied, tuning=tuning)
     else:
         stored = layout = share_of_layout(whole, share, tuning)
     if share.away:
@@ -76,9 +76,9 @@ def held(
         rows = [
             *(
                 (name, Category.WEIGHTS, size, why)
-                for name, size, why in frozen(whole, tuning, share)
+                for name, size, why in frozen_on(whole, tuning, share, tied=model.tied)
             ),
-            (TRAINED[1], Category.WEIGHTS, bytes_of(layout, weight_bytes), ADAPTERS),
+            (TRAINED[1], Category.WEIGHTS, bytes_of(stored, weight_bytes), ADAPTERS),
         ]
     if precision in MASTER_COPIES:
         rows.append(("master copy", Category.MASTER, bytes_of(layout, 4), MASTER))
@@ -97,6 +97,15 @@ def held(
         Held(name=name, category=category, bytes=size, why=why)
         for name, category, size, why in rows
     )
+
+
+def frozen_on(
+    whole: Layout, tuning: Tuning, share: Share, *, tied: bool
+) -> Iterable[tuple[str, int, str]]:
+    """(name, bytes, why) of what is frozen, as a GPU holds it."""
+    if share.flat:
+        return flat.frozen_flat(whole, tuning, share, tied=tied)
+    return frozen(whole, tuning, share)
 
 
 def _states(

@@ -69,7 +69,7 @@ def values(run: Run) -> Mapping[str, int]:
             run.model, str(run.implementation), split.wrap, share_of(run), run.tuning
         )
     elif split.way == "fsdp1":
-        found |= flat_values(run.model, str(run.implementation), share_of(run))
+        found |= flat_values(run.model, str(run.implementation), share_of(run), run.tuning)
     return found
 
 

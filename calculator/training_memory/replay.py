@@ -12,8 +12,7 @@ from . import flat
 from .allocator import Allocator, Block, GrowingAllocator
 from .autograd.memory import ITEM_BYTES, Facts
 from .formula import Formula
-from .frozen import frozen
-from .held import MASTER_COPIES, item_bytes_of
+from .held import MASTER_COPIES, frozen_on, item_bytes_of
 from .implementations import BY_STAGES
 from .layouts import Layout, Weight, buffers_of, layout_of
 from .optimizers import get, is_hidden_matrix
@@ -92,7 +91,8 @@ class _Player:
         self.whole = layout_of(run.model, str(run.implementation))
         #: The weights that are trained, as far as this GPU has them.
         if self.share.flat:
-            self.layout = flat.stepped(self.whole, self.share, tied=run.model.tied)
+            tied = run.model.tied
+            self.layout = flat.stepped(self.whole, self.share, tied=tied, tuning=run.tuning)
         else:
             self.layout = share_of_layout(self.whole, self.share, run.tuning)
         self.optimizer = get(optimizer_id(run))
@@ -123,10 +123,12 @@ class _Player:
             return
         if not tuning.trains_all:
             item_bytes = ITEM_BYTES[tuning.adapter_dtype]
-            self._keep(*(size for _, size, _ in frozen(self.whole, tuning, self.share)))
+            tied = self.run.model.tied
+            rows = frozen_on(self.whole, tuning, self.share, tied=tied)
+            self._keep(*(size for _, size, _ in rows))
         kept = self.layout
         if self.share.flat:
-            kept = flat.kept(self.whole, self.share, tied=self.run.model.tied)
+            kept = flat.kept(self.whole, self.share, tied=self.run.model.tied, tuning=tuning)
         self._keep(*(one.numel * item_bytes for one in _weights(kept)))
         self._keep(*self._tables())
         for copied in (

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from .flat import flat_units
+from .flat import trained_units
 from .held import item_bytes_of
 from .implementations import Implementation
 from .layout import Exchange
+from .layouts import layout_of, trained
 from .run import Run
 from .sharding import FsdpUnits, Host, Prefetch, ReduceDtype, Way
 from .splitting import ALONE, WITHOUT_ZERO, Share, Splitting
+from .tuning import Adapter
 
 
 def splitting_of(run: Run) -> Splitting:
@@ -44,20 +46,31 @@ def splitting_of(run: Run) -> Splitting:
 
 def _flat(run: Run, share: Share) -> Splitting:
     of = run.sharding
-    units = flat_units(run.model, str(run.implementation), share).values()
+    units = list(trained_units(run.model, str(run.implementation), share, run.tuning))
     return Splitting(
         way=str(of.sharding),
         reshards=of.reshard_after_forward,
-        casts=share.policy,
+        casts=share.compute != share.keep,
         recasts=share.reduce != share.keep,
         waits=_kinds(run),
         away=share.away,
-        views=share.away and share.views and not share.policy,
+        views=share.away and share.views,
         backward=str(of.backward_prefetch),
         forward=of.forward_prefetch,
         shares=share.shards > 1,
         pads=any(one.share * share.shards != one.numel for one in units),
         zeros=any(one.zeros for one in units),
+        frozen="" if run.tuning.trains_all else str(run.tuning.frozen_dtype),
+        originals=share.views and not run.tuning.trains_all,
+        adapters=_ahead(run) if of.forward_prefetch else (),
+    )
+
+
+def _ahead(run: Run) -> tuple[str, ...]:
+    if run.tuning.trains_all:
+        return ()
+    return tuple(
+        one.name for one in trained(layout_of(run.model, str(run.implementation)), run.tuning).layer
     )
 
 
@@ -95,7 +108,10 @@ def share_of(run: Run) -> Share:
         return Share(buckets=True)
     if of.sharding is Way.DEEPSPEED:
         return Share(shards=run.layout.data if run.layout.zero else 1)
-    policy = precision == "autocast"
+    # Where codes of 4 bits are flattened, transformers' Trainer makes a policy of their storage
+    # (distributed/fsdp.py, update_fsdp_plugin_peft).
+    four_bits = run.tuning.adapter is Adapter.QLORA and of.sharding is Way.FSDP1
+    policy = precision == "autocast" or four_bits
     # Without a policy of mixed precision gradients are reduced as they come.
     reduce = (2 if of.reduce_dtype is ReduceDtype.BF16 else 4) if policy else keep
     shards = run.layout.replicas // of.replicate

@@ -43,9 +43,11 @@ class Splitting:
     "post", "none"), ``views`` whether weights that come from the CPU stay for the views of them,
     ``forward`` whether it gathers the next one ahead; ``shares`` that weights are
     shared out at all, ``pads`` that flat gradients are padded for that, ``zeros`` that padding has
-    a gradient. ``tensor`` says that several GPUs share each layer, ``sequence`` that they share
-    the tokens between its parts as well; ``context`` GPUs share each sequence, and with ``gathers``
-    each gathers all keys and values at once.
+    a gradient; ``frozen`` is the dtype of what is frozen beside adapters, and ``originals`` whether
+    a module has a weight of its own back once it was computed with; ``adapters`` are the names of
+    their matrices in the order in which they are gathered ahead. ``tensor`` says that several GPUs
+    share each layer, ``sequence`` that they share the tokens between its parts as well; ``context``
+    GPUs share each sequence, and with ``gathers`` each gathers all keys and values at once.
     """
 
     way: str = ""
@@ -68,11 +70,9 @@ class Splitting:
     zeros: bool = False
     context: int = 1
     gathers: bool = False
-
-    @property
-    def copied(self) -> bool:
-        """Whether each GPU has all of the weights, and a whole copy to compute with."""
-        return self.casts and not self.shares
+    frozen: str = ""
+    originals: bool = False
+    adapters: tuple[str, ...] = ()
 
 
 ALONE = Splitting()

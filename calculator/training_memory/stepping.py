@@ -39,7 +39,7 @@ def step(
         return Group(label="the optimizer", children=())  # it steps on the CPU
     whole = layout_of(model, implementation)
     if share.flat:
-        layout = flat.stepped(whole, share, tied=model.tied)
+        layout = flat.stepped(whole, share, tied=model.tied, tuning=tuning)
     else:
         layout = share_of_layout(whole, share, tuning)
     chosen = get(optimizer)

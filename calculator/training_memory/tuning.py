@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from .errors import InputError
+from .formula import LINEAR
 from .model import Model
 from .reading import Reading, a_choice, a_count, a_flag
 from .recipe import Recipe
@@ -72,18 +73,6 @@ class Tuning:
 
 FULL = Tuning()
 
-#: A layer's products with weights, by the names that the layers' code gives the weights.
-LINEAR = (
-    "query",
-    "key",
-    "value",
-    "query, key and value",
-    "attention output",
-    "gate",
-    "up",
-    "gate and up",
-    "down",
-)
 #: Those of queries and values; some families have them in one.
 QUERY_VALUE = ("query", "value", "query, key and value")
 

@@ -19,15 +19,18 @@ STORAGES = {"bf16": torch.bfloat16, "uint8": torch.uint8}
 QUERY_VALUE = ("q_proj", "v_proj", "qkv_proj", "c_attn")
 
 
-def quantise(built: Any, storage: str = "uint8", *, sharded: bool = False) -> None:
+def quantise(
+    built: Any, storage: str = "uint8", *, sharded: bool = False, replaces: bool = False
+) -> None:
     """Turn every product but the head's into bitsandbytes' Linear4bit, as transformers loads one.
 
     nf4 with double quantisation and 16-bit arithmetic: BitsAndBytesConfig(load_in_4bit=True,
     bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=bfloat16),
     with two codes a number of ``storage``, or four in "bf16" (bnb_4bit_quant_storage). A product
     turns its bias into its own dtype for good; where weights are ``sharded``, until they go again.
+    With ``replaces`` a gathered weight, which is a view, becomes a parameter in its place.
     """
-    _decompose()
+    _decompose(replaces=replaces)
     bitsandbytes = import_module("bitsandbytes")
     head = built.get_output_embeddings()
     for module in list(built.modules()):
@@ -63,7 +66,7 @@ def _linear_4bit(bitsandbytes: Any, linear: Any, storage: Any, sharded: bool) ->
     return made
 
 
-def _decompose() -> None:
+def _decompose(*, replaces: bool) -> None:
     """Run bitsandbytes' product as a GPU does it at more than some 1,500 rows, in parts that show.
 
     ``_dequant_linear_fallback`` of bitsandbytes/backends/cuda/ops.py; on fake tensors it would be
@@ -75,6 +78,8 @@ def _decompose() -> None:
 
     def state_from_module(module: Any) -> None:
         # A weight that FSDP has gathered is another parameter; its own class is no fake tensor.
+        if replaces and not isinstance(module.weight, nn.Parameter):
+            module.weight = nn.Parameter(module.weight, requires_grad=False)
         module.weight.quant_state = module.quant_state
 
     modules.fix_4bit_weight_quant_state_from_module = state_from_module

@@ -38,6 +38,8 @@ class Fsdp1Case:
     reduce_dtype: str = "bf16"
     offload_params: bool = False
     synced: bool = False
+    #: In which numbers 4-bit codes lie; only floating-point ones can be flattened.
+    quant_storage: str = "bf16"
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():

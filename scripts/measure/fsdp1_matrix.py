@@ -38,6 +38,10 @@ def cases() -> tuple[Fsdp1Case, ...]:
                 *_away(),
                 *_roomy(),
                 *_families(),
+                *_adapted(),
+                *_adapted_otherwise(),
+                *_adapted_families(),
+                *_adapted_and_roomy(),
             )
         )
     )
@@ -162,3 +166,90 @@ def _families() -> Iterator[Fsdp1Case]:
         for recompute, precision in (("none", "autocast"), ("full", "bf16")):
             one = step.with_(recompute=recompute, precision=precision)
             yield Fsdp1Case(step=one, data=8, backward_prefetch="pre")
+
+
+#: A head of few rows and every product adapted, few tokens: gathered layers count for much.
+ADAPTED = SMALL_HEAD.with_(sequence=512, adapter_targets="all-linear")
+QUERY_VALUE = {"adapter_targets": "query-value", "adapter_rank": 8, "adapter_dropout": True}
+
+
+def _adapted() -> Iterator[Fsdp1Case]:
+    """Adapters, each of whose matrices is a unit (PEFT's fsdp_auto_wrap_policy)."""
+    for adapter, recompute in product(("lora", "qlora"), ("none", "full")):
+        step = ADAPTED.with_(adapter=adapter, recompute=recompute)
+        base = Fsdp1Case(step=step, data=8)
+        # bitsandbytes puts a weight of its own in a gathered one's place, at which FSDP stops
+        # where it stays gathered and the optimizer has views of it.
+        stays = base.with_(strategy="shard_grad_op", use_orig_params=adapter == "lora")
+        waits = step.with_(micro_batches=3, clip=True)
+        yield base
+        yield base.with_(use_orig_params=False)
+        yield stays
+        yield base.with_(backward_prefetch="pre")
+        yield base.with_(backward_prefetch="post", use_orig_params=False)
+        yield base.with_(forward_prefetch=True, backward_prefetch="pre")
+        yield base.with_(step=waits)
+        yield stays.with_(step=waits)
+        yield base.with_(offload_params=True)
+        yield base.with_(offload_params=True, use_orig_params=False, backward_prefetch="pre")
+        yield base.with_(data=64, step=step.with_(**QUERY_VALUE))
+        yield base.with_(step=waits, synced=True, use_orig_params=False)
+
+
+def _adapted_otherwise() -> Iterator[Fsdp1Case]:
+    for recompute in ("none", "full"):
+        step = ADAPTED.with_(adapter="lora", recompute=recompute)
+        base = Fsdp1Case(step=step, data=8)
+        yield base.with_(reduce_dtype="fp32", step=step.with_(**QUERY_VALUE))
+        yield base.with_(step=step.with_(frozen_dtype="fp32"), backward_prefetch="pre")
+        yield base.with_(step=step.with_(precision="bf16", adapter_dtype="bf16"))
+        yield base.with_(step=step.with_(precision="bf16", adapter_dtype="fp32"))
+        whole = step.with_(precision="fp32", frozen_dtype="fp32", optimizer="adamw-foreach")
+        yield base.with_(step=whole, use_orig_params=False)
+        yield base.with_(strategy="hybrid_shard", replicas=4)
+        sixteen = step.with_(adapter="qlora", precision="bf16", adapter_dtype="bf16")
+        yield base.with_(step=sixteen, backward_prefetch="pre")
+        # 7 GPUs divide no matrix: everything is padded.
+        yield base.with_(data=7, use_orig_params=recompute == "full")
+
+
+def _adapted_families() -> Iterator[Fsdp1Case]:
+    """Models as people tune them, and families whose layers are another code's."""
+    for adapter in ("lora", "qlora"):
+        step = ADAPTED.with_(
+            model="llama-3-8b",
+            shape=(),
+            micro_batch=1,
+            sequence=2048,
+            adapter=adapter,
+            adapter_dropout=True,
+            recompute="full",
+            clip=True,
+        )
+        yield Fsdp1Case(step=step, data=8, backward_prefetch="pre")
+    large = step.with_(model="llama-3-70b", shape=(("layers", 8),))
+    yield Fsdp1Case(step=large, data=8, offload_params=True, use_orig_params=False)
+    for model in ("qwen2.5-0.5b", "qwen3-0.6b", "gemma-3-1b", "phi-3-mini", "mistral-7b", "gpt2"):
+        shape = (("layers", 7 if model == "gemma-3-1b" else 4), ("vocabulary", 4096))
+        step = ADAPTED.with_(model=model, shape=shape, adapter="lora")
+        yield Fsdp1Case(step=step, data=8, backward_prefetch="pre")
+        # GPT-2's matrices are not in 4 bits here.
+        four = step.with_(adapter="lora" if model == "gpt2" else "qlora", recompute="full")
+        yield Fsdp1Case(step=four, data=8, use_orig_params=False)
+
+
+def _adapted_and_roomy() -> Iterator[Fsdp1Case]:
+    told: tuple[dict[str, object], ...] = (
+        {"recompute": "full", "offload": "checkpoints"},
+        {"offload": "saved"},
+        {"recompute": "selective"},
+        {"recompute": "matmuls"},
+        {"loss": "fused-linear"},
+        {"loss": "chunked", "recompute": "full"},
+        {"optimizer": "adamw-8bit", "recompute": "full", "clip": True},
+        {"optimizer": "paged-adamw-8bit"},
+        {"optimizer": "adafactor"},
+    )
+    for number, more in enumerate(told):
+        step = ADAPTED.with_(adapter="qlora" if number % 2 else "lora", **more)
+        yield Fsdp1Case(step=step, data=8, use_orig_params=number % 3 > 0)

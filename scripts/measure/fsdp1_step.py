@@ -14,7 +14,7 @@ from importlib import import_module
 from types import MethodType
 from typing import Any
 
-from . import losses, models, optimizers, recompute
+from . import adapters, losses, models, optimizers, recompute
 from .backend import Tensor, fake_mode, fake_tensor, torch
 from .fake_group import fake_group
 from .fsdp1_case import Fsdp1Case
@@ -48,19 +48,27 @@ class Fsdp1Step(Step):
         self.sharded = case
         self.model = shape_of(case.step)
         mixed = case.step.precision == "autocast"
+        adapted = case.step.adapter != "none"
+        weights = torch.bfloat16 if case.step.precision == "bf16" else torch.float32
+        if adapted:
+            weights = adapters.DTYPES[case.step.frozen_dtype]
         built = models.build(
             self.model,
             implementation=case.step.implementation,
             attention=case.step.attention,
-            dtype=torch.bfloat16 if case.step.precision == "bf16" else torch.float32,
+            dtype=weights,
             device=device,
             dropout=case.step.dropout,
         )
         recompute.apply(built, case.step.recompute, offload=case.step.offload == "checkpoints")
+        if case.step.adapter == "qlora":
+            adapters.quantise(built, case.quant_storage, sharded=True, replaces=True)
         self.built = built
         self.loss = self._own_loss()
         if self.loss is not None:
             losses.within(built, self.loss)
+        if adapted:
+            self.built = built = adapters.apply(built, case.step, device=device)
         if mixed:
             _under_autocast(built)
         size = (case.step.micro_batch, case.step.sequence)
@@ -124,18 +132,24 @@ def _under_autocast(built: Any) -> None:
 
 def _wrapped(built: Any, case: Fsdp1Case, mesh: Any) -> Any:
     policy = None
-    if case.step.precision == "autocast":
+    quantised = case.step.adapter == "qlora"
+    if case.step.precision == "autocast" or quantised:
         reduce = {"fp32": torch.float32, "bf16": torch.bfloat16}[case.reduce_dtype]
         policy = fsdp.MixedPrecision(torch.bfloat16, reduce, torch.bfloat16)
-    kinds = {type(one) for one in built.modules() if type(one).__name__ in built._no_split_modules}
-    return fsdp.FullyShardedDataParallel(
+    if case.step.adapter == "none":
+        kinds = {
+            type(one) for one in built.modules() if type(one).__name__ in built._no_split_modules
+        }
+        units = partial(wrapping.transformer_auto_wrap_policy, transformer_layer_cls=kinds)
+    else:
+        # transformers 5.24, distributed/fsdp.py, update_fsdp_plugin_peft.
+        units = import_module("peft.utils.other").fsdp_auto_wrap_policy(built)
+    whole = fsdp.FullyShardedDataParallel(
         built,
         device_mesh=mesh,
         sharding_strategy=_STRATEGIES[case.strategy],
         cpu_offload=fsdp.CPUOffload(offload_params=case.offload_params),
-        auto_wrap_policy=partial(
-            wrapping.transformer_auto_wrap_policy, transformer_layer_cls=kinds
-        ),
+        auto_wrap_policy=units,
         mixed_precision=policy,
         backward_prefetch=_PREFETCH[case.backward_prefetch],
         forward_prefetch=case.forward_prefetch,
@@ -143,6 +157,20 @@ def _wrapped(built: Any, case: Fsdp1Case, mesh: Any) -> Any:
         use_orig_params=case.use_orig_params,
         device_id=torch.device("cuda", 0),
     )
+    if case.step.precision == "autocast":
+        _in_32_bits(whole)
+    return whole
+
+
+def _in_32_bits(whole: Any) -> None:
+    """What is trained, as accelerate has it in mixed precision (``prepare_model``)."""
+    for module in fsdp.FullyShardedDataParallel.fsdp_modules(whole):
+        if not module._has_params:
+            continue
+        flat = module._flat_param
+        if flat.requires_grad and flat.dtype != torch.float32:
+            flat.data = flat.data.to(torch.float32)
+            module._handle._orig_param_dtype = torch.float32
 
 
 @contextmanager
@@ -168,12 +196,14 @@ def _pretended() -> Iterator[None]:
 
     # Flat weights go to the CPU and come back; a fake tensor has its device beside its data.
     fake_tensor.FakeTensor.data = property(whole.__get__, given)
+    # By which FSDP sees at the end of a backward pass what is still gathered (_catch_all_reshard).
+    fake_tensor.FakeTensor.data_ptr = lambda one: one.untyped_storage()._cdata
     for place, name, stand_in in stand_ins:
         setattr(place, name, stand_in)
     try:
         yield
     finally:
-        del fake_tensor.FakeTensor.data
+        del fake_tensor.FakeTensor.data, fake_tensor.FakeTensor.data_ptr
         for place, name, original in before:
             setattr(place, name, original)
 

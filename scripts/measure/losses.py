@@ -43,7 +43,7 @@ def within(built: Any, loss: Any) -> None:
     The head's module is not called: the loss reads its weight.
     """
 
-    def forward(input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def forward(input_ids: Tensor, labels: Tensor, **_: Any) -> dict[str, Tensor]:
         hidden = built.base_model(input_ids=input_ids)
         return {"loss": loss(hidden.last_hidden_state, built.get_output_embeddings(), labels)}
 

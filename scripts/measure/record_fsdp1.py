@@ -14,7 +14,7 @@ from .fsdp1_case import Fsdp1Case
 from .fsdp1_matrix import cases
 from .record_apart import as_row, record
 
-PACKAGES = ("torch", "transformers", "accelerate")
+PACKAGES = ("torch", "transformers", "accelerate", "peft", "bitsandbytes")
 
 
 def _row(case: Fsdp1Case) -> dict[str, object]:

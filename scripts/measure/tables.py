@@ -259,6 +259,8 @@ FSDP1_COLUMNS = (
     "step",
     *CASE_COLUMNS,
     "offload",
+    *TUNED_COLUMNS[TUNED_COLUMNS.index("adapter") : TUNED_COLUMNS.index("parameters")],
+    "quant_storage",
     "data",
     "replicas",
     "rank",

@@ -24,7 +24,11 @@ PHASES = ("forward", "backward", "clip", "step")
 #: Gemma 3 has rotary tables of two kinds. PyTorch gives those of the layers that look at all tokens
 #: back once the last of these is through its backward pass; all layers have both here.
 TABLES_OF_ONE_KIND = 2 * 2 * 1024 * 256
-ABOVE = {("gemma-3-1b", "full"): TABLES_OF_ONE_KIND}
+ABOVE = {("gemma-3-1b", "full", "none"): TABLES_OF_ONE_KIND}
+ADAPTERS = (
+    *("adapter", "adapter_rank", "adapter_targets", "adapter_dtype", "adapter_dropout"),
+    "frozen_dtype",
+)
 
 
 def asked(row: dict[str, str]) -> dict[str, Any]:
@@ -32,6 +36,7 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
     data, replicas = int(row["data"]), int(row["replicas"])
     return {
         **traced_run(row),
+        **({name: row[name] for name in ADAPTERS} if row["adapter"] != "none" else {}),
         "offload": row["offload"],
         "data": data * replicas,
         "sharding": "fsdp1",
@@ -47,7 +52,30 @@ def asked(row: dict[str, str]) -> dict[str, Any]:
 
 
 def test_there_are_rows_of_every_kind():
-    assert len(ROWS) >= 100
+    assert len(ROWS) >= 200
+    adapted = [row for row in ROWS if row["adapter"] != "none"]
+    assert len(adapted) >= 85
+    for name, values in (
+        ("adapter", 2),
+        ("adapter_targets", 2),
+        ("adapter_dtype", 2),
+        ("adapter_dropout", 2),
+        ("frozen_dtype", 2),
+        ("strategy", 3),
+        ("data", 3),
+        ("backward_prefetch", 3),
+        ("forward_prefetch", 2),
+        ("use_orig_params", 2),
+        ("reduce_dtype", 2),
+        ("offload_params", 2),
+        ("synced", 2),
+        ("recompute", 4),
+        ("precision", 3),
+        ("loss", 3),
+        ("offload", 3),
+        ("model", 9),
+    ):
+        assert len({row[name] for row in adapted}) == values, name
     assert {row["data"] for row in ROWS} >= {"8", "64", "7"}
     for name, values in (
         ("strategy", 5),
@@ -73,7 +101,7 @@ def test_there_are_rows_of_every_kind():
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["step"])
 def test_every_phase_is_as_high_as_in_pytorch(row):
     found = highest_of_run(Run.from_json(asked(row)))
-    above = ABOVE.get((row["model"], row["recompute"]), 0)
+    above = ABOVE.get((row["model"], row["recompute"], row["adapter"]), 0)
     for phase in PHASES:
         if row[f"{phase}_bytes"] and phase in found:
             more = above if phase == "backward" else 0
@@ -87,7 +115,7 @@ def test_the_peak_and_what_stays_are_pytorchs(row):
     batch = 2 * 8 * run.sequence * run.micro_batch
     assert sum(one.bytes for one in held_rows(run)) + batch == int(row["persistent_bytes"])
     traced = max(int(row[f"{phase}_bytes"] or 0) for phase in PHASES)
-    above = ABOVE.get((row["model"], row["recompute"]), 0)
+    above = ABOVE.get((row["model"], row["recompute"], row["adapter"]), 0)
     assert estimate(run).worst.peak_bytes - above == traced
 
 
@@ -157,7 +185,25 @@ def test_what_streams_keep_is_said():
         ({"zero": 2}, "zero", "SHARD_GRAD_OP"),
         ({"replicate": 3}, "replicate", "8 itself is NO_SHARD"),
         ({"recipe": "mixed-adam"}, "sharding", "no second copy"),
-        ({"adapter": "lora"}, "adapter", "flat weight of its own"),
+        ({"adapter": "lora", "adapter_dtype": "bf16"}, "adapter_dtype", "accelerate puts"),
+        ({"adapter": "lora", "replicate": 8}, "replicate", "head and embedding are one"),
+        (
+            {"adapter": "qlora", "quant_storage": "uint8"},
+            "quant_storage",
+            "floating-point numbers alone",
+        ),
+        ({"adapter": "qlora", "frozen_dtype": "fp32"}, "frozen_dtype", "all of one dtype"),
+        ({"adapter": "qlora", "reduce_dtype": "fp32"}, "reduce_dtype", "stored in"),
+        (
+            {"adapter": "qlora", "recipe": "bf16-adam", "adapter_dtype": "fp32"},
+            "adapter_dtype",
+            "inputs in 32 bits",
+        ),
+        (
+            {"adapter": "qlora", "reshard_after_forward": False},
+            "reshard_after_forward",
+            "set use_orig_params to false",
+        ),
         ({"optimizer": "muon"}, "optimizer", "Muon's are matrices"),
         ({"optimizer_in_backward": True}, "optimizer_in_backward", "once all of a layer's are"),
         ({"fsdp_units": "layers"}, "fsdp_units", "only FSDP2 has this"),
@@ -227,15 +273,38 @@ def test_files_mean_the_version_that_their_program_takes(text, fields):
     Run.from_json({**found, "model": "llama-3.2-1b", "sequence": 512})
 
 
-def test_adapters_in_a_file_are_counted_under_the_second_version():
+@pytest.mark.parametrize(("kind", "more"), [("lora", ""), ("qlora", "load_in_4bit: true\n")])
+def test_adapters_in_a_file_are_counted_under_the_version_that_it_has(kind, more):
     text = (
-        "base_model: meta-llama/Llama-2-7b-hf\nadapter: lora\nlora_r: 8\nbf16: true\n"
+        f"base_model: meta-llama/Llama-2-7b-hf\nadapter: {kind}\n{more}lora_r: 8\nbf16: true\n"
         "sequence_len: 512\nmicro_batch_size: 1\nlora_target_linear: true\n"
         "fsdp_version: 1\nfsdp: [full_shard, auto_wrap]\n"
+        "fsdp_config:\n  fsdp_offload_params: true\n  fsdp_use_orig_params: false\n"
     )
     resolved = read_files([("a.yml", text)], {"data": 8})
-    assert "sharding" not in resolved.fields
-    assert any("beside adapters" in one.said for one in resolved.report.findings)
+    told = {
+        "sharding": "fsdp1",
+        "adapter": kind,
+        "use_orig_params": False,
+        "offload_param": "cpu",
+    }
+    assert {name: resolved.fields[name] for name in told} == told
+    Run.from_json(resolved.fields)
+
+
+def test_a_gpus_share_of_flat_weights_is_counted_by_hand():
+    # Llama 3 8B: seven products and two norms in each of 32 layers; embedding, head, last norm.
+    asked_for = {**BASE, "model": "llama-3-8b", "adapter": "qlora", "adapter_rank": 16}
+    rows = {one.name: one.bytes for one in held_rows(Run.from_json(asked_for))}
+    products = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    around = 2 * 128_256 * 4096 + 65 * 4096
+    share = products // 2 // 8 + 2 * around // 8
+    frozen = rows["frozen weights, a layer's products in 4 bits"]
+    # The allocator rounds a layer's share up.
+    assert 0 <= frozen - share <= 33 * 512
+    adapters = 16 * 32 * (2 * 8192 + 2 * (4096 + 1024) + 3 * (4096 + 14336))
+    assert rows["adapters"] == 4 * adapters // 8
+    assert rows["first moment"] == rows["adapters"]
 
 
 def test_a_plan_that_splits_layers_is_of_the_second_version():

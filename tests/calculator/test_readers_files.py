@@ -748,7 +748,7 @@ def test_adapters_under_fsdp_are_counted_and_on_experts_said_to_be_trained_in_fu
     fsdp = "fsdp: [full_shard, auto_wrap]\nbf16: true\n"
     resolved = read_files([("a.yml", lora.format("meta-llama/Llama-2-7b-hf") + fsdp)], {"data": 8})
     assert (resolved.fields["adapter"], resolved.fields["zero"]) == ("lora", 3)
-    assert str(Run.from_json(resolved.fields).sharding.sharding) == "fsdp2"
+    assert str(Run.from_json(resolved.fields).sharding.sharding) == "fsdp1"
     mixtral = lora.format("mistralai/Mixtral-8x7B-v0.1")
     resolved = read_files([("a.yml", mixtral + fsdp)], {"data": 8})
     with pytest.raises(InputErrors, match="none for a mixture of experts"):

@@ -6,7 +6,7 @@ hooks of a module; on one GPU nothing happens.
 
 from __future__ import annotations
 
-from .tensors import Tensor
+from .tensors import Parameter, Tensor
 
 
 class Units:
@@ -31,6 +31,16 @@ class Units:
 
     def after(self, unit: str, output: Tensor, index: int = 0) -> None:
         """A unit's forward pass ends with an output."""
+
+    def enter(self, weight: Parameter) -> None:
+        """A weight of an adapter is a unit, and its forward pass begins."""
+
+    def leave(self, weight: Parameter, output: Tensor) -> None:
+        """The same ends with an output."""
+
+    def shown(self, weight: Parameter) -> str:
+        """The dtype that a weight of an adapter has as it is looked at, before it is used."""
+        return weight.dtype
 
     def end(self, *outputs: Tensor) -> None:
         """The model's forward pass ends."""

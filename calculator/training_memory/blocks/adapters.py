@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from ..autograd.tensors import Adapter, Parameter
 from ..autograd.weights import Fitting
-from ..formula import Formula, product, symbol
+from ..formula import LINEAR, Formula, product, symbol
 from ..structure import Structure
-from ..tuning import LINEAR, targeted
+from ..tuning import targeted
 
 _H, _F = symbol("h"), symbol("f")
 _Q, _K = product(("a", "e")), product(("g", "e"))

@@ -19,7 +19,9 @@ def units_of(tape: Tape, model: CausalLM) -> Units:
     structure = model.structure
     split = structure.split
     if split.way == "fsdp1":
-        flat = FlatSharded(tape, split, len(model.layers), structure.weights)
+        flat = FlatSharded(
+            tape, split, len(model.layers), structure.weights, structure.adapter_dtype
+        )
         for weights, one in (
             (model.outer, flat.root),
             *zip(model.layers, flat.layers, strict=True),

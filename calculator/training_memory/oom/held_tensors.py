@@ -34,7 +34,7 @@ def held_tensors(run: Run, on: RankEstimate, asks: Asks) -> Iterator[Suspect]:
     whole = layout_of(run.model, str(run.implementation))
     share = share_of(run)
     if share.flat:
-        layout = flat.kept(whole, share, tied=run.model.tied)
+        layout = flat.kept(whole, share, tied=run.model.tied, tuning=run.tuning)
     else:
         layout = share_of_layout(whole, share, run.tuning)
     precision = run.recipe.precision

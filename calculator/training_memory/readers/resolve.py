@@ -369,11 +369,6 @@ class _Resolver:
                 self._say(Standing.LOST, "weights", f"{bits} bits", "adapter", said)
             return
         self.fields["adapter"] = "qlora" if bits == 4 else "lora"
-        if self.settings.get("sharding") == Way.FSDP1:
-            for name in ("sharding", *left_out(FIRST, second=True)):
-                self.settings.pop(name, None)
-            said = "FSDP1 is not followed beside adapters; FSDP2 was counted"
-            self._say(Standing.LOST, "FSDP's version", 1, "sharding", said)
         if bits != 4 and self.settings.pop("quant_storage", None):
             own.remove("quant_storage")
         if bits == 4 and self.settings.get("nested_scales") is False:

@@ -30,12 +30,12 @@ def adapted(
     if not weight.packed:
         base = product()
         before = base.dtype
-        x = cast(tape, x, weight.adapter.down.dtype, f"{name}'s input, for the adapter")
+        x = cast(tape, x, tape.units.shown(weight.adapter.down), f"{name}'s input, for the adapter")
         base = add(tape, base, _of_adapter(tape, x, weight, numel), f"{name}, adapted")
         return cast(tape, base, before, f"{name}, adapted")
     base = _copied(tape, product(), name)
     if not tape.autocast:
-        x = cast(tape, x, weight.adapter.down.dtype, f"{name}'s input, for the adapter")
+        x = cast(tape, x, tape.units.shown(weight.adapter.down), f"{name}'s input, for the adapter")
     more = _of_adapter(tape, x, weight, numel)
     if not tape.autocast:
         more = cast(tape, more, base.dtype, f"{name}'s adapter, scaled")
@@ -48,14 +48,22 @@ def _of_adapter(tape: Tape, x: Tensor, weight: Parameter, numel: Formula) -> Ten
     assert adapter is not None
     return scale(
         tape,
-        matrices.linear(tape, _narrowed(tape, x, adapter, name), adapter.up, numel, f"{name}, up"),
+        _through(tape, _narrowed(tape, x, adapter, name), adapter.up, numel, f"{name}, up"),
         f"{name}, scaled",
     )
 
 
 def _narrowed(tape: Tape, x: Tensor, adapter: Adapter, name: str) -> Tensor:
     dropped = dropout(tape, x) if adapter.drops else x
-    return matrices.linear(tape, dropped, adapter.down, adapter.narrow, f"{name}, down")
+    return _through(tape, dropped, adapter.down, adapter.narrow, f"{name}, down")
+
+
+def _through(tape: Tape, x: Tensor, weight: Parameter, numel: Formula, name: str) -> Tensor:
+    """One of the two products; FSDP's first version has its weight as a unit of its own."""
+    tape.units.enter(weight)
+    made = matrices.linear(tape, x, weight, numel, name)
+    tape.units.leave(weight, made)
+    return made
 
 
 def _copied(tape: Tape, x: Tensor, name: str) -> Tensor:

@@ -97,7 +97,8 @@ class Keeper {
     this.#keeping = true;
     const whole = (Number(bytes) / 1e6).toFixed(1);
     const answer = await ask(worker, "python", true, ({ loaded }) => {
-      if (loaded === undefined) return;
+      // After one file that fails others still arrive.
+      if (loaded === undefined || !this.#keeping) return;
       this.#say(`${WORDS.keeping}${(Number(loaded) / 1e6).toFixed(1)} of ${whole} MB.`);
     });
     this.#keeping = false;

@@ -136,6 +136,21 @@ def visited(context: BrowserContext, url: str) -> Page:
     return page
 
 
+def comes_true(page: Page, script: str, arg: object = None) -> None:
+    """Wait until a function's promise is of true, which is all one to ``wait_for_function``."""
+    assert page.evaluate(
+        f"""async (arg) => {{
+            const end = performance.now() + {READY_MS};
+            while (performance.now() < end) {{
+                if (await ({script})(arg)) return true;
+                await new Promise((done) => setTimeout(done, 50));
+            }}
+            return false;
+        }}""",
+        arg,
+    )
+
+
 # Without a network
 
 
@@ -259,11 +274,12 @@ def test_python_that_is_kept_in_part_does_not_pass_for_kept(
     aside = part.rename(served.folder / "aside.bin")
     page.get_by_role("button", name="Keep Python too").click()
     expect(page.locator(".offline-line")).to_contain_text("could not be kept", timeout=READY_MS)
-    page.wait_for_function(
+    comes_true(
+        page,
         """async () => {
             const python = (await caches.keys()).find((name) => name.endsWith(" python"));
             return python && (await (await caches.open(python)).keys()).length > 0;
-        }"""
+        }""",
     )
     page.reload()
     expect(page.locator(".offline-line")).to_contain_text("kept in this browser", timeout=READY_MS)
@@ -442,7 +458,7 @@ def test_other_sites_of_the_same_host_are_not_in_the_way(
         page.get_by_role("button", name="Show it").click()
     expect(page).to_have_title(re.compile("^second "))
     ours = f"training memory {served.url} site first"
-    page.wait_for_function("async (name) => !(await caches.has(name))", arg=ours)
+    comes_true(page, "async (name) => !(await caches.has(name))", ours)
     assert page.evaluate("(name) => caches.has(name)", theirs)
 
 
@@ -470,13 +486,14 @@ def test_whoever_keeps_python_keeps_that_of_the_newer_version(
     expect(page.locator(".tm output")).to_contain_text("110.7 GB")
     expect(page.locator(".offline-line")).to_contain_text(ALL, timeout=READY_MS)
     # The older one, which nobody asks for any more, takes no room.
-    page.wait_for_function(
+    comes_true(
+        page,
         """async (name) => {
             const kept = await (await caches.open(name)).keys();
-            const memories = kept.filter(({url}) => /memory-[^/]*$/.test(url));
+            const memories = kept.filter(({url}) => url.endsWith(".bin"));
             return memories.length === 1 && memories[0].url.includes("/second-");
         }""",
-        arg=f"training memory {served.url} python",
+        f"training memory {served.url} python",
     )
     context.close()
 

@@ -101,6 +101,8 @@ def changed(state: State, changes: Mapping[str, object]) -> dict[str, object]:
     rest = dict(changes)
     if PRESET in rest:
         kept = {name: state[name] for name in (UNITS, PIN) if name in state}
+        if kept.get(UNITS, UNIT_NAMES[0]) not in UNIT_NAMES:
+            del kept[UNITS]
         after = {**of_preset(rest.pop(PRESET)), **kept}
     if "model" in rest:
         after = _with_model(after, rest.pop("model"))

@@ -20,6 +20,17 @@ def nearest(value: object, names: Iterable[str], *, cutoff: float = 0.5) -> str 
     return by_lower[found[0]] if found else None
 
 
+#: As much of what was given is said again; someone may have pasted a whole file.
+_SAID = 80
+
+
+def shortened(text: str) -> str:
+    """A text as it is said again: as it is, or where it is long its beginning and its length."""
+    if len(text) <= _SAID:
+        return text
+    return f"{text[:_SAID]}… ({len(text):,} characters)"
+
+
 class InputError(ValueError):
     """One field that cannot be as given.
 
@@ -40,7 +51,8 @@ class InputError(ValueError):
     def message(self) -> str:
         """One sentence for a person, beginning with the field."""
         hint = f" Did you mean {self.suggestion!r}?" if self.suggestion else ""
-        return f"{self.field}: {self.value!r} cannot be used; {self.allowed}.{hint}"
+        said = shortened(repr(self.value))
+        return f"{self.field}: {said} cannot be used; {self.allowed}.{hint}"
 
     def to_json(self) -> dict[str, object]:
         """The same facts for a program; the value as text, since it may be anything."""

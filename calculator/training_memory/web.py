@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import controls
-from .errors import InputError, InputErrors
+from .errors import InputError, InputErrors, shortened
 from .estimate import Estimate, estimate
 from .render import form
 from .render.fields import FIELDS, Kind
@@ -111,7 +111,7 @@ def _unread(request: Mapping[str, Any]) -> str:
     if not unknown:
         return ""
     listed = ", ".join(f"{name}={value}" for name, value in unknown.items())
-    return f"The address also says {listed}, which means nothing here; the rest of it is shown."
+    return f"The address also says {shortened(listed)}, which means nothing here; the rest of it is shown."
 
 
 def _state(request: Mapping[str, Any], stepped: dict[str, str]) -> controls.State:

@@ -262,7 +262,8 @@ class Calculator {
     } else if (action === "reset") {
       const preset = new URLSearchParams(this.#state).get("preset");
       const first = new URLSearchParams(this.#first).get("preset");
-      this.#onSet("preset", preset ?? first ?? "", false);
+      const isKnown = this.#section.querySelector(`[data-preset="${CSS.escape(preset ?? "")}"]`) !== null;
+      this.#onSet("preset", (isKnown ? preset : first) ?? "", false);
     } else if (action === "link") {
       const link = new URL(location.href);
       link.hash = this.#state;

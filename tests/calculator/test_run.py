@@ -13,6 +13,17 @@ def refused(**request: object) -> InputErrors:
     return caught.value
 
 
+def test_what_was_given_is_said_again_only_as_far_as_a_line_holds():
+    pasted = "9" * 10_000
+    with pytest.raises(InputErrors) as refused:
+        Run.from_json({"model": "llama-7b", "micro_batch": pasted})
+    (error,) = refused.value.errors
+    assert error.value == pasted
+    assert len(error.message) < 300
+    assert "micro_batch: '999" in error.message
+    assert "(10,002 characters)" in error.message
+
+
 @pytest.mark.parametrize(
     ("field", "value", "allowed", "suggestion"),
     [

@@ -303,6 +303,17 @@ def test_a_number_stepped_too_far_is_shown_as_it_was_stepped(page: Page) -> None
     page.locator("summary", has_text="Split over GPUs").click()
 
 
+@pytest.mark.parametrize("rubbish", ["preset=zzz", "model=llama-7b&preset=llama-7b&units=zz"])
+def test_starting_over_leads_out_of_an_address_that_cannot_be(page: Page, rubbish: str) -> None:
+    page.evaluate("(hash) => { location.hash = hash; }", rubbish)
+    expect(page.locator(".tm-status")).to_contain_text("cannot be used")
+    page.locator('.tm [data-action="reset"]').click()
+    expect(said(page)).to_contain_text("LLaMA 7B")
+    expect(page.locator(".tm-status")).not_to_contain_text("cannot be used")
+    assert state_of(page)["preset"] == "llama-7b"
+    assert state_of(page).get("units") != "zz"
+
+
 def test_a_preset_fills_everything_and_knows_when_it_was_changed(page: Page) -> None:
     title = page.locator('[data-text="title"]')
     page.get_by_role("button", name="GPT-3 size on 64 GPUs").click()

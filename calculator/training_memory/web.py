@@ -110,8 +110,8 @@ def _unread(request: Mapping[str, Any]) -> str:
     _, unknown = controls.known(controls.parse(request.get("state", "")))
     if not unknown:
         return ""
-    listed = ", ".join(f"{name}={value}" for name, value in unknown.items())
-    return f"The address also says {shortened(listed)}, which means nothing here; the rest of it is shown."
+    listed = shortened(", ".join(f"{name}={value}" for name, value in unknown.items()))
+    return f"The address also says {listed}, which means nothing here; the rest of it is shown."
 
 
 def _state(request: Mapping[str, Any], stepped: dict[str, str]) -> controls.State:

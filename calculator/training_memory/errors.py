@@ -21,7 +21,7 @@ def nearest(value: object, names: Iterable[str], *, cutoff: float = 0.5) -> str 
 
 
 #: As much of what was given is said again; someone may have pasted a whole file.
-_SAID = 80
+_SAID = 500
 
 
 def shortened(text: str) -> str:

@@ -12,10 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter, neg
-from typing import Any
 
 from .categories import CATEGORIES
 from .records import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 #: A storage, the category that it leaves and the one that it comes to, by place; −1 is neither: it
 #: is taken then, or released.
@@ -44,7 +47,7 @@ class Sum:
 
 
 #: Takes the values at some places, by a loop of Python's own.
-Pick = Callable[[Sequence[Any]], Sequence[Any]]
+Pick = Callable[["Sequence[Any]"], "Sequence[Any]"]
 
 
 def pick(places: Sequence[int]) -> Pick:

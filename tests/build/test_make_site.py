@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import finish
 import make_site
 from make_site import BuildError, build_pages
 from places import BUILD, DECODER, DOCS, PACKAGE, ROOT, RUNTIME, WEB, WHEEL
@@ -86,6 +87,7 @@ def test_a_failed_build_leaves_the_last_good_site(tmp_path, monkeypatch):
     monkeypatch.setattr(make_site, "build_pages", broken)
     monkeypatch.setattr(make_site, "bundle", lambda assets: None)
     monkeypatch.setattr(make_site, "make_downloads", lambda site: {})
+    monkeypatch.setattr(finish, "keeping_styles", lambda script: script)
     with pytest.raises(BuildError, match=r"- index\.html: the link 'gone/' leads nowhere"):
         make_site._make_pages()
     assert (site / "index.html").read_text() == "the last good one"

@@ -58,7 +58,8 @@ def test_what_a_page_has_already_is_left_out(taken, whole, runs):
 
 
 def test_it_is_small_enough_to_travel(taken):
-    assert len(taken.file) < 4_100_000
+    # All that Python needs may weigh 9 MB (test_site.py); beside its memory that is Pyodide itself.
+    assert len(taken.file) < 4_500_000
 
 
 def test_what_is_free_travels_as_zeros(taken, whole):

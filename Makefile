@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve site offline test test-fast tables check bench torch measure requirements clean distclean
+.PHONY: help serve site offline test test-fast test-drift tables check bench torch measure requirements clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,11 +35,14 @@ site: $(SITE_TOOLS) $(NPM_TOOLS) ## Build what changed into site/
 offline: site ## Copies that need no server: dist/where-training-memory-goes-VERSION.zip, calculator.html
 	@mkdir -p dist && cp site/downloads/* dist/ && ls -l dist/
 
-test: $(DEV_TOOLS) $(NPM_TOOLS) $(BROWSER) site check ## Check and test everything, in a real browser too
-	$(BIN)/pytest $(PARALLEL)
+test: $(DEV_TOOLS) $(NPM_TOOLS) $(BROWSER) site check ## Check and test everything but what test-drift does, in a real browser too
+	$(BIN)/pytest $(PARALLEL) -m "not drift"
 
 test-fast: $(DEV_TOOLS) ## Test what needs no browser and no built page (under a minute)
 	$(BIN)/pytest $(PARALLEL) -m "not page and not site"
+
+test-drift: $(DEV_TOOLS) $(NPM_TOOLS) site ## Change constants in copies and look for what did not follow (minutes)
+	$(BIN)/pytest -m drift
 
 tables: $(SITE_TOOLS) ## Make every results table anew from the calculator
 	@$(BIN)/python build/make_tables.py

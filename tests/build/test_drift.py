@@ -25,7 +25,7 @@ import decoder_run
 from make_site import build_pages
 from places import ROOT
 
-pytestmark = [pytest.mark.site, pytest.mark.xdist_group("drift")]  # one set of builds for all
+pytestmark = [pytest.mark.site, pytest.mark.drift]
 
 COPIED = (
     "calculator",

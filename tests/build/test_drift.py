@@ -147,8 +147,8 @@ class Built:
     pages: dict[str, str]
 
     def pages_with(self, quantity: str) -> list[str]:
-        # As a whole number: "13.5 GB" is not in "113.5 GB".
-        whole = re.compile(rf"(?<![\d.,]){re.escape(quantity)}(?![\d])")
+        # As a whole number: "13.5 GB" is not in "113.5 GB", nor "16 bytes" in "BF16 bytes".
+        whole = re.compile(rf"(?<![\w.,]){re.escape(quantity)}(?![\d])")
         return [name for name, text in self.pages.items() if whole.search(text)]
 
 
@@ -189,11 +189,12 @@ def words(page: str) -> str:
 
     Without the data of scripts: a film of a step holds hundreds of sizes, some of which happen to
     be what another quantity was. And without the size of Llama 2 7B, which has LLaMA 7B's shape and
-    keeps it where LLaMA 7B's is changed.
+    keeps it where LLaMA 7B's is changed, and what NCCL was measured to take for an all-to-all.
     """
     (article,) = re.findall(r"<article\b.*</article>", page, re.DOTALL) or [""]
     article = re.sub(r"<(script|template)\b.*?</\1>", " ", article, flags=re.DOTALL)
     text = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", article)))
+    text = re.sub(r"\bNCCL, the first all-to-all [\d.]+ GB", "NCCL, the first all-to-all", text)
     return re.sub(r"\bLlama 2 7B [\d,]+", "Llama 2 7B", text)
 
 

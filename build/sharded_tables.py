@@ -150,13 +150,18 @@ def way(row: Row) -> str:
     """How the GPUs of a row share the model."""
     if "stage" in row:
         zero = int(row["stage"])
-        name = f"ZeRO-{zero} of DeepSpeed" if zero else "DeepSpeed without ZeRO"
-        adapter = tuning_tables.ADAPTERS.get(row["adapter"])
-        return f"{name}, {adapter}" if adapter else name
-    if "strategy" in row:
-        name = f"FSDP1, {_STRATEGIES.get(row['strategy'], row['strategy'].upper())}"
-        adapter = tuning_tables.ADAPTERS.get(row["adapter"])
-        return f"{name}, {adapter}" if adapter else name
+        parts = [f"ZeRO-{zero} of DeepSpeed" if zero else "DeepSpeed without ZeRO"]
+    elif "strategy" in row:
+        parts = [f"FSDP1, {_STRATEGIES.get(row['strategy'], row['strategy'].upper())}"]
+    else:
+        parts = _parts(row)
+    if adapter := tuning_tables.ADAPTERS.get(row.get("adapter", "")):
+        parts[0] = f"{parts[0]}, {adapter}"
+    return " with ".join(parts)
+
+
+def _parts(row: Row) -> list[str]:
+    """By what a run of PyTorch's own parts is split, one after the other."""
     parts = [_WAYS[row["sharding"]]] if row["sharding"] in _WAYS else []
     if row["replicas"] != "1":
         parts[-1] += ", hybrid"
@@ -165,9 +170,7 @@ def way(row: Row) -> str:
         parts.append(f"tensor{sequence} parallel")
     if "context" in row:
         parts.append("context parallel")
-    if adapter := tuning_tables.ADAPTERS.get(row.get("adapter", "")):
-        parts[0] = f"{parts[0]}, {adapter}"
-    return " with ".join(parts)
+    return parts
 
 
 def summary() -> Table:

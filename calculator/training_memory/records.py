@@ -9,7 +9,8 @@ to ``dataclasses.replace`` or ``asdict``, these are dataclasses like any other.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from operator import attrgetter
+from itertools import repeat
+from operator import attrgetter, call
 
 __all__ = ["FrozenRecordError", "dataclass", "field", "fields"]
 
@@ -17,7 +18,7 @@ _MISSING = object()
 _set = object.__setattr__
 
 #: Instances of a class that are made in its plain way; who makes more gets a quicker one.
-_FEW = 200
+_FEW = 50
 
 
 class FrozenRecordError(AttributeError):
@@ -69,14 +70,16 @@ def _made(plain: type, *, slots: bool, kw_only: bool) -> type:
     contents |= {
         "__record_fields__": found,
         "__dataclass_fields__": _AsDataclass(kw_only=kw_only),
-        "__init__": _initializer(found, kw_only=kw_only, checked=hasattr(plain, "__post_init__")),
         "__setattr__": _refuse,
         "__delattr__": _refuse,
     }
     compared = [one.name for one in found if one.compare]
     for name, method in {"__repr__": _repr, **_comparisons(compared)}.items():
         contents.setdefault(name, method)
-    return type(plain)(plain.__name__, plain.__bases__, contents)
+    made = type(plain)(plain.__name__, plain.__bases__, contents)
+    checked = hasattr(plain, "__post_init__")
+    made.__init__ = _initializer(made, found, kw_only=kw_only, checked=checked)  # type: ignore[misc]
+    return made
 
 
 def _field(name: str, contents: dict[str, object]) -> _Field:
@@ -87,47 +90,53 @@ def _field(name: str, contents: dict[str, object]) -> _Field:
     return one
 
 
-def _initializer(found: tuple[_Field, ...], *, kw_only: bool, checked: bool) -> Callable[..., None]:
+def _initializer(
+    cls: type, found: tuple[_Field, ...], *, kw_only: bool, checked: bool
+) -> Callable[..., None]:
     names = tuple(one.name for one in found)
-    known = frozenset(names)
-    defaults = {one.name: one.default for one in found if one.default is not _MISSING}
-    factories = {one.name: one.default_factory for one in found if one.default_factory}
-
+    placed = () if kw_only else names
+    setters = _setters(cls, names)
     made = 0
 
     def initialize(self: object, *args: object, **given: object) -> None:
         nonlocal made
         made += 1
         if made == _FEW and not checked:
-            _quicken(type(self), found, initialize, kw_only=kw_only)
-        if args:
-            given = _with_positions(self, args, given, () if kw_only else names)
-        # Most records are made with every field, and by the thousand.
-        values = given if given.keys() == known else {**defaults, **given}
-        for name, make in factories.items():
-            if name not in values:
-                values[name] = make()
-        if values is not given and values.keys() != known:
-            raise TypeError(_mismatch(self, values.keys(), names))
-        for name in names:
-            _set(self, name, values[name])
+            _quicken(cls, found, setters, initialize, kw_only=kw_only)
+        if args or (*given,) != names:
+            given = _completed(self, found, args, given, placed)
+        if setters:
+            any(map(call, setters, repeat(self), given.values()))  # by a loop of Python's own
+        else:
+            self.__dict__.update(given)
         if checked:
             self.__post_init__()  # type: ignore[attr-defined]  # the record's own check
 
     return initialize
 
 
-def _quicken(
-    cls: type, found: tuple[_Field, ...], plain: Callable[..., None], *, kw_only: bool
-) -> None:
-    """Compile the ``__init__`` of a class that is made by the thousand.
+def _setters(cls: type, names: tuple[str, ...]) -> tuple[Callable[[object, object], None], ...]:
+    """What fills each slot, past the refusal of changes; nothing where there are no slots."""
+    return tuple(vars(cls)[name].__set__ for name in names) if "__slots__" in vars(cls) else ()
 
-    Compiling takes as long as some hundred instances, so a command that makes few never does.
+
+def _quicken(
+    cls: type,
+    found: tuple[_Field, ...],
+    setters: tuple[Callable[[object, object], None], ...],
+    plain: Callable[..., None],
+    *,
+    kw_only: bool,
+) -> None:
+    """Compile the ``__init__`` of a class of which many are made.
+
+    Compiling takes as long as some fifty instances, so a command that makes few never does.
     """
     if cls.__dict__.get("__init__") is not plain:
         return
     given = {f"_{one.name}": one.default for one in found if one.default is not _MISSING}
     makes = {f"_make_{one.name}": one.default_factory for one in found if one.default_factory}
+    sets = {f"_set_{one.name}": setter for one, setter in zip(found, setters, strict=False)}
     takes = ", ".join(
         f"{one.name}=_{one.name}"
         if f"_{one.name}" in given
@@ -136,16 +145,41 @@ def _quicken(
         else one.name
         for one in found
     )
-    sets = "".join(
-        f"\n    _set(self, {one.name!r}, "
+    body = "".join(
+        (f"\n    _set_{one.name}(self, " if sets else f"\n    _set(self, {one.name!r}, ")
         + (f"_make_{one.name}() if {one.name} is _missing else " if one.default_factory else "")
         + f"{one.name})"
         for one in found
     )
-    names = {"_set": _set, "_missing": _MISSING, **given, **makes}
+    names = {"_set": _set, "_missing": _MISSING, **given, **makes, **sets}
     # Nothing but the names of the class's own fields is in it.
-    exec(f"def __init__(self, {'*, ' if kw_only else ''}{takes}):{sets}", names)  # noqa: S102
+    exec(f"def __init__(self, {'*, ' if kw_only else ''}{takes}):{body}", names)  # noqa: S102
     cls.__init__ = names["__init__"]  # type: ignore[misc]  # the same, compiled
+
+
+def _completed(
+    record: object,
+    found: tuple[_Field, ...],
+    args: tuple[object, ...],
+    given: dict[str, object],
+    placed: tuple[str, ...],
+) -> dict[str, object]:
+    """Every field's value, in order: what is given, and for the others what they usually hold."""
+    if args:
+        given = _with_positions(record, args, given, placed)
+    values: dict[str, object] = {}
+    for one in found:
+        if one.name in given:
+            values[one.name] = given[one.name]
+        elif one.default_factory:
+            values[one.name] = one.default_factory()
+        elif one.default is not _MISSING:
+            values[one.name] = one.default
+    if len(values) < len(found) or not given.keys() <= values.keys():
+        raise TypeError(
+            _mismatch(record, values.keys() | given.keys(), [one.name for one in found])
+        )
+    return values
 
 
 def _with_positions(
@@ -157,7 +191,7 @@ def _with_positions(
     return {**placed, **given}
 
 
-def _mismatch(record: object, given: Collection[str], names: tuple[str, ...]) -> str:
+def _mismatch(record: object, given: Collection[str], names: Collection[str]) -> str:
     missing = [name for name in names if name not in given]
     unknown = [name for name in given if name not in names]
     return f"{type(record).__name__}: missing {missing}, unknown {unknown}"

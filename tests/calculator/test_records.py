@@ -114,8 +114,9 @@ def test_records_are_frozen_or_refused() -> None:
         records.dataclass(type("Loose", (), {"__annotations__": {}}))
 
 
-def test_a_class_of_which_many_are_made_stays_as_it_is() -> None:
-    @records.dataclass(frozen=True, slots=True, kw_only=True)
+@pytest.mark.parametrize("slots", [True, False])
+def test_a_class_of_which_many_are_made_stays_as_it_is(slots: bool) -> None:
+    @records.dataclass(frozen=True, slots=slots, kw_only=True)  # type: ignore[literal-required]
     class Many:
         name: str
         size: int = 3

@@ -6,7 +6,8 @@ A picture stretches the grid (``WIDE`` by ``TALL``) to its own size and draws it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, compress, pairwise
+from operator import ne, or_
 
 from ..axis import WIDE
 from ..categories import CATEGORIES
@@ -38,22 +39,13 @@ def areas(edges: Sequence[Edge], top: int) -> Iterator[str]:
 
 def _path(edge: Edge, top: int) -> str:
     """A path through an edge's corners without those in the middle of a level stretch."""
-    found: list[int] = []
-    level = skipped = -1
-    for place, size in zip(*edge, strict=True):
-        height = TALL - size * TALL // top
-        if height == level:
-            skipped = place
-            continue
-        if skipped >= 0:
-            found += skipped, level
-            skipped = -1
-        found += place, height
-        level = height
-    if skipped >= 0:
-        found += skipped, level
-    # All at once: corner by corner it would take several times as long.
-    return "L%d %d" * (len(found) // 2) % tuple(found)
+    places, sizes = edge
+    # All by loops of Python's own: corner by corner it would take several times as long.
+    heights = [*map(TALL.__sub__, map(top.__rfloordiv__, map(TALL.__mul__, sizes)))]
+    turns = [True, *map(ne, heights, heights[1:]), True]
+    drawn = compress(zip(places, heights, strict=True), map(or_, turns, turns[1:]))
+    found = tuple(chain.from_iterable(drawn))
+    return "L%d %d" * (len(found) // 2) % found
 
 
 def stairs(points: Sequence[Point], places: Sequence[int]) -> list[Edge]:

@@ -1,7 +1,8 @@
 """A step as its picture draws it: the stacked edges of memory, without playing it event by event.
 
-A stretch of events is worked out once (:mod:`.bending`) and moved to wherever it repeats. Of a long
-step only some turns of each repeat are drawn, as in :mod:`.timeline`; places are :mod:`.axis`'s.
+A stretch of events is worked out once (:mod:`.bending`), as finely as can be told apart, and moved
+to wherever it repeats. Of a long step only some turns of each repeat are drawn, as in
+:mod:`.timeline`; places are :mod:`.axis`'s.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def edges(tree: Node, most: int) -> Edges:
     each = {phase: WIDE * SHARES[phase] / (whole * of_phase[phase]) for phase in shown}
     nests: dict[tuple[int, ...], int] = {}
     part.nest((), nests)
-    drawing = _Drawing(each, sampled_turns(nests, most), sorted(parts.moved))
+    drawing = _Drawing(each, sampled_turns(nests, most), sorted(parts.moved), 2 * WIDE / most)
     part.draw(drawing)
     return drawing.done(most)
 
@@ -65,14 +66,15 @@ def edges(tree: Node, most: int) -> Edges:
 class _Leaf:
     """A stretch of events of one phase."""
 
-    __slots__ = ("columns", "count", "phase", "weight")
+    __slots__ = ("_bending", "_changes", "_columns", "count", "phase", "weight")
 
     repeats = False
 
-    def __init__(self, phase: Phase, count: int, columns: list[Column]) -> None:
-        self.phase = phase
-        self.count = count
-        self.columns = columns
+    def __init__(self, bending: Bending, changes: Sequence[int]) -> None:
+        self._bending, self._changes = bending, changes
+        self._columns: list[Column] | None = None
+        self.phase = bending.phase
+        self.count = bending.count
         self.weight = LAYER
 
     def layer(self, weight: int) -> None:
@@ -84,12 +86,24 @@ class _Leaf:
     def nest(self, around: tuple[int, ...], found: dict[tuple[int, ...], int]) -> None:
         found[around] = found.get(around, 0) + self.count
 
+    def width(self, drawing: _Drawing) -> float:
+        """How wide one of its events is."""
+        return self.weight * drawing.each.get(self.phase, 0.0)
+
+    def columns(self, drawing: _Drawing) -> list[Column]:
+        """What it does to the edges, as finely as the drawing shows it."""
+        if self._columns is None:
+            width = self.width(drawing)
+            near = drawing.near / width if width else 0
+            self._columns = self._bending.columns(self._changes, _ALL, near)
+        return self._columns
+
     def passed(self, drawing: _Drawing, sums: list[int]) -> float:
         """Adds to ``sums`` what it leaves below each edge; returns how wide it is."""
-        for column in self.columns:
+        for column in self.columns(drawing):
             for edge in range(column.first, column.end):
                 sums[edge] += column.total
-        return self.count * self.weight * drawing.each.get(self.phase, 0)
+        return self.count * self.width(drawing)
 
     def draw(self, drawing: _Drawing) -> None:
         drawing.stretch(self)
@@ -206,9 +220,8 @@ class _Parts:
                 yield self._leaf(*bends([event for event in run if isinstance(event, Event)]))
 
     def _leaf(self, bending: Bending, changes: Sequence[int]) -> _Leaf:
-        columns = bending.columns(changes, _ALL)
-        self.moved.update([column.first for column in columns])
-        return _Leaf(bending.phase, bending.count, columns)
+        self.moved.update(bending.categories)
+        return _Leaf(bending, changes)
 
 
 def _stretch(nodes: Sequence[Node]) -> tuple[Bending, Sequence[int]] | None:
@@ -244,9 +257,13 @@ def _phase(node: Node) -> Phase | None:
 class _Drawing:
     """The edges as far as they are drawn: where on the axis, and what is held below each."""
 
-    def __init__(self, each: Mapping[Phase, float], turns: int, moved: Sequence[int]) -> None:
+    def __init__(
+        self, each: Mapping[Phase, float], turns: int, moved: Sequence[int], near: float
+    ) -> None:
         self.each = each
         self.turns = turns
+        #: How far apart things must be to be told apart.
+        self.near = near
         #: The edges that differ from the one below.
         self._own = moved
         self._ranges: dict[tuple[int, int], list[int]] = {}
@@ -259,8 +276,8 @@ class _Drawing:
     def stretch(self, leaf: _Leaf) -> None:
         """Draw one stretch of events from where the drawing is."""
         start = self._x
-        width = leaf.weight * self.each.get(leaf.phase, 0.0)
-        for column in leaf.columns:
+        width = leaf.width(self)
+        for column in leaf.columns(self):
             places = [*map(start.__add__, map(width.__mul__, column.offsets))]
             for edge in self._between(column.first, column.end):
                 held = self._held[edge]
@@ -304,7 +321,7 @@ class _Drawing:
         below: Edge = ([WIDE], [0])
         for edge, held in enumerate(self._held):
             if edge in self._own:
-                places, values = _thinned(self._places[edge], self._values[edge], most)
+                places, values = _thinned(self._places[edge], self._values[edge], most, self.near)
                 below = ([*[int(place + 0.5) for place in places], WIDE], [*values, held])
             found.append(below)
         top_places, top = found[-1]
@@ -319,7 +336,7 @@ class _Drawing:
 
 
 def _thinned(
-    places: Sequence[float], values: Sequence[int], most: int
+    places: Sequence[float], values: Sequence[int], most: int, near: float
 ) -> tuple[Sequence[float], Sequence[int]]:
     """About ``most`` corners: of those nearer than can be told apart the lowest and the highest.
 
@@ -327,7 +344,6 @@ def _thinned(
     """
     if len(places) <= most:
         return places, values
-    near = 2 * WIDE / most
     kept: list[int] = []
     value = values.__getitem__
     begin = 0

@@ -8,6 +8,9 @@ was some layers before, what happened since is repeated instead of heard again.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import chain, cycle, islice
+from math import lcm
+from operator import itemgetter
 
 from .bending import Bending
 from .events import Event
@@ -20,13 +23,20 @@ from .telling import phase as phase_of
 #: How many of a section's moves come before some events.
 Cut = tuple[int, tuple[Event, ...]]
 Cuts = tuple[Cut, ...]
+#: What somebody says at some of a section's notes: which one of them, and the events that come
+#: before the move that follows it, and after that move.
+Heard = tuple[tuple[int, Sequence[Event], Sequence[Event]], ...]
+#: What one listener says of parts in a row, and how often all of it comes again.
+_Round = tuple[Sequence[Heard], int]
+#: What all listeners say of the parts that a section stands for.
+Said = Sequence[tuple[Sequence[tuple[Heard, ...]], int]]
 
 
 class Listener:
     """Whoever is told of a recording's notes in the order of the step; layers count from 0."""
 
-    def cuts(self, section: Section, layer: int) -> Cuts:
-        """The events that come between a section's moves."""
+    def hear(self, section: Section, layer: int) -> Heard:
+        """What happens at a section's notes."""
         raise NotImplementedError
 
     def mark(self, layer: int, step: int) -> tuple[Hashable, object]:
@@ -51,9 +61,9 @@ class Woven:
 
     __slots__ = ("_bending", "_running", "cuts", "section")
 
-    def __init__(self, section: Section, cuts: Cuts) -> None:
+    def __init__(self, section: Section, heard: Sequence[Heard]) -> None:
         self.section = section
-        self.cuts = cuts
+        self.cuts = _cuts(section, heard)
         self._running: tuple[Running, tuple[int, ...]] | None = None
         self._bending: Bending | None = None
 
@@ -118,19 +128,34 @@ class Rounds:
 Stretches = Sequence[Stretch | Rounds]
 
 
-def score(
-    made: Sized, phase: str, turn: int, listener: Listener, *, jumps: bool = True
-) -> Stretches:
-    """One phase of a micro-batch with what is heard at its notes; no size of ``made`` is in it.
+def hear(
+    made: Sized, phase: str, turn: int, listeners: Sequence[Listener], *, jumps: bool = True
+) -> Sequence[Said]:
+    """What is said of each section of one phase of a micro-batch; no move of it is looked at.
 
-    Without ``jumps`` every layer is heard.
+    No two ``listeners`` have anything to say at the same note. Without ``jumps`` every layer is
+    heard.
     """
-    found: list[Stretch | Rounds] = []
+    found: list[Said] = []
     for section in sections(made, phase, turn):
         if section.part[0] in made.repeats:
-            found += _repeated(made, section, listener, jumps=jumps)
+            parts = _Parts(made, section)
+            quick = jumps and parts.layered
+            found.append([*_abreast([_heard(one, parts, jumps=quick) for one in listeners])])
         else:
-            found.append(Stretch(woven=Woven(section, listener.cuts(section, 0))))
+            found.append([([tuple([one.hear(section, 0) for one in listeners])], 1)])
+    return found
+
+
+def weave(made: Sized, phase: str, turn: int, said: Sequence[Said]) -> Stretches:
+    """The same phase with what was heard at its notes; no size of ``made`` is in it."""
+    found: list[Stretch | Rounds] = []
+    for section, of_section in zip(sections(made, phase, turn), said, strict=True):
+        if section.part[0] in made.repeats:
+            found += _repeated(_Parts(made, section), of_section)
+        else:
+            (((heard,), _),) = of_section
+            found.append(Stretch(woven=Woven(section, heard)))
     return found
 
 
@@ -141,45 +166,114 @@ def sections(made: Sized, phase: str, turn: int) -> Iterator[Section]:
             yield section
 
 
-def _repeated(
-    made: Sized, section: Section, listener: Listener, *, jumps: bool
-) -> list[Stretch | Rounds]:
-    """Each of the layers, or chunks of the loss, that a section stands for."""
-    layered = section.part[0] == "layer"
-    times, first, step = made.counted(section)
-    # The last one may be another section.
-    others = section.before_last or section
-    alike = times if others is section else times - 1
+def _cuts(section: Section, heard: Sequence[Heard]) -> Cuts:
+    """What is heard at a section's notes as events between its moves."""
+    found: dict[int, list[Event]] = {}
+    for note, before, after in sorted(chain.from_iterable(heard), key=itemgetter(0)):
+        at = section.notes[note][0]
+        if before:
+            found.setdefault(at, []).extend(before)
+        if after:
+            found.setdefault(at + 1, []).extend(after)
+    return tuple([(at, tuple(found[at])) for at in sorted(found)])
+
+
+class _Parts:
+    """The layers, or chunks of the loss, that a section stands for; they count from 0."""
+
+    def __init__(self, made: Sized, section: Section) -> None:
+        self.times, self.first, self.step = made.counted(section)
+        self.last, self._others = section, section.before_last or section
+        #: How many are the same section. The last one may be another.
+        self.alike = self.times if self._others is section else self.times - 1
+        self.layered = section.part[0] == "layer"
+
+    def section(self, part: int) -> Section:
+        """The section of one of them."""
+        return self._others if part < self.alike else self.last
+
+    def layer(self, part: int) -> int:
+        """Which layer one of them is, from 0, if it is any."""
+        return self.first + part * self.step - 1 if self.layered else 0
+
+
+def _repeated(parts: _Parts, said: Said) -> list[Stretch | Rounds]:
+    """All parts of a section with what was heard."""
+    first, step = parts.first, parts.step
+    known: dict[tuple[object, ...], Woven] = {}
     found: list[Stretch | Rounds] = []
-    known: dict[Hashable, Woven] = {}
-    #: Of the parts since the last jump: each as it is woven, and where the listener stood.
-    heard: list[Woven] = []
+    woven: list[Woven] = []
+    begin = part = 0
+    for heard, count in said:
+        some: list[Woven] = []
+        for at, of_part in enumerate(heard, part):
+            section = parts.section(at)
+            key = (section is parts.last, *map(id, of_part))
+            one = known.get(key)
+            if one is None:
+                one = known[key] = Woven(section, of_part)
+            some.append(one)
+        if count == 1:
+            woven += some
+        else:
+            found += _stretches(woven, first + begin * step, step)
+            found += _rounds(some, first + part * step, step, count)
+            begin, woven = part + count * len(some), []
+        part += count * len(some)
+    return [*found, *_stretches(woven, first + begin * step, step)]
+
+
+def _heard(listener: Listener, parts: _Parts, *, jumps: bool) -> list[_Round]:
+    """What one listener says of all parts in order."""
+    found: list[_Round] = []
+    known: dict[Hashable, Heard] = {}
+    #: Of the parts since the last jump: what was heard of each, and where the listener stood.
+    heard: list[Heard] = []
     marks: dict[Hashable, tuple[int, object]] = {}
-    begin = turn = 0
-    while turn < times:
-        if jumps and layered and turn < alike:
-            key, now = listener.mark(first + turn * step - 1, step)
+    part = 0
+    while part < parts.times:
+        if jumps and part < parts.alike:
+            key, now = listener.mark(parts.layer(part), parts.step)
             before = marks.get(key)
             if before is not None:
-                length = turn - before[0]
-                if rounds := listener.jump(before[1], now, alike - turn):
-                    found += _stretches(heard[:-length], first + begin * step, step)
-                    at = first + before[0] * step
-                    found += _rounds(heard[-length:], at, step, rounds + 1)
-                    turn = begin = turn + rounds * length
+                length = part - before[0]
+                if rounds := listener.jump(before[1], now, parts.alike - part):
+                    found += [(heard[:-length], 1), (heard[-length:], rounds + 1)]
+                    part += rounds * length
                     heard, marks = [], {}
                     continue
-            marks[key] = turn, now
-        own = others if turn < alike else section
-        cuts = listener.cuts(own, first + turn * step - 1 if layered else 0)
+            marks[key] = part, now
+        said = listener.hear(parts.section(part), parts.layer(part))
         # Events that are the same are one object.
-        same = (own is section, *[(at, *map(id, events)) for at, events in cuts])
-        woven = known.get(same)
-        if woven is None:
-            woven = known[same] = Woven(own, cuts)
-        heard.append(woven)
-        turn += 1
-    return [*found, *_stretches(heard, first + begin * step, step)]
+        same = tuple([(note, *map(id, some), 0, *map(id, more)) for note, some, more in said])
+        heard.append(known.setdefault(same, said))
+        part += 1
+    return [*found, (heard, 1)]
+
+
+def _abreast(
+    sides: Sequence[Sequence[_Round]],
+) -> Iterator[tuple[Sequence[tuple[Heard, ...]], int]]:
+    """What several listeners say of the same parts, and how often all of it comes again."""
+    waiting = [iter(side) for side in sides]
+    #: Of each the round that it is in: what it says, from where it is on, and how many parts more.
+    now: list[tuple[Sequence[Heard], int]] = [((), 0) for _ in sides]
+    while True:
+        for place, side in enumerate(waiting):
+            while not now[place][1]:
+                heard, count = next(side, (None, 0))
+                if heard is None:
+                    return
+                now[place] = heard, count * len(heard)
+        left = min(parts for _, parts in now)
+        each = lcm(*[len(heard) for heard, _ in now])
+        count = max(1, left // each)
+        some = each if count > 1 else left
+        yield [*islice(zip(*[cycle(heard) for heard, _ in now], strict=True), some)], count
+        passed = count * some
+        for place, (heard, parts) in enumerate(now):
+            turned = passed % len(heard)
+            now[place] = [*heard[turned:], *heard[:turned]], parts - passed
 
 
 def _stretches(heard: Sequence[Woven], first: int, step: int) -> list[Stretch]:

@@ -13,7 +13,7 @@ from ..categories import Category
 from ..events import Event, Phase
 from ..layouts import UNIT_BYTES, rounded
 from ..recording import Section
-from ..weaving import Cuts, Listener
+from ..weaving import Heard, Listener
 from .flat import Group
 
 BUCKET = "Gradients lie side by side in it, to be summed over the GPUs in one go."
@@ -75,22 +75,17 @@ class Buckets(Listener):
 
     # -- as gradients come -------------------------------------------------------------------------
 
-    def cuts(self, section: Section, layer: int) -> Cuts:
-        """What happens between a section's moves."""
-        found: dict[int, list[Event]] = {}
-        for at, kind, weight in section.notes:
-            before, after = self.hear(kind, weight, layer)
-            if before:
-                found.setdefault(at, []).extend(before)
-            if after:
-                found.setdefault(at + 1, []).extend(after)
-        return tuple([(at, tuple(found[at])) for at in sorted(found)])
+    def hear(self, section: Section, layer: int) -> Heard:
+        """What happens as gradients are there: before each is dropped, and after."""
+        found = []
+        for note, (_, kind, weight) in enumerate(section.notes):
+            if kind == "gradient":
+                before, after = self._arrived(self.place[weight, layer])
+                if before or after:
+                    found.append((note, before, after))
+        return tuple(found)
 
-    def hear(self, kind: str, weight: str, layer: int) -> tuple[list[Event], list[Event]]:
-        """A gradient is there: what happens before it is dropped, and after."""
-        if kind != "gradient":
-            return [], []
-        where = self.place[weight, layer]
+    def _arrived(self, where: tuple[int, int]) -> tuple[list[Event], list[Event]]:
         before = list(self._begin())
         is_last = self.turn == self.micro_batches - 1
         if self.stage == 1 and not (self.overlaps and is_last):

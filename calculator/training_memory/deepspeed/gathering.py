@@ -6,22 +6,21 @@ runs, the next ones are asked for ahead, and what is used again soon is not give
 are of numbers, not bytes, as in DeepSpeed's configuration; a weight is its place in the model's
 order.
 
-How far ahead weights are fetched and how full the bucket of gradients is, is another thing in each
-layer; but after some layers all of it comes again, and whole rounds of layers are then passed over.
+How far ahead weights are fetched is another thing in each layer; but after some layers all of it
+comes again, and whole rounds of layers are then passed over.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from ..events import Event
 from ..layouts import rounded
 from ..recording import Section
 from ..records import dataclass
-from ..weaving import Cuts, Listener
-from .flat import Weights
-from .scattering import GONE, Scattering
+from ..weaving import Heard, Listener
+from .scattering import GONE, Sizes, Told
 from .trace import ASKS, NONE, Trace
 
 GATHER = "Weights that are needed next are brought together from all GPUs in one go."
@@ -80,44 +79,35 @@ class _Mark:
         self.step = step
 
 
-class Gathering(Scattering, Listener):
-    """One GPU's weights and gradients in a micro-batch of stage 3.
+class Gathering(Listener):
+    """One GPU's weights in a micro-batch of stage 3, which are asked for as ``trace`` says.
 
-    ``weights`` are asked for as ``trace`` says.
+    ``away``: this GPU's shares are in the CPU's memory.
     """
 
     def __init__(
         self,
-        weights: Weights,
+        sizes: Sizes,
+        told: Told,
         trace: Trace,
         limits: Limits,
         *,
-        gpus: int,
-        item_bytes: int,
-        offloads: bool,
         away: bool,
-        last: bool,
-        swapped: bytes = b"",
         around: int = AROUND,
     ) -> None:
-        super().__init__(
-            weights,
-            gpus=gpus,
-            item_bytes=item_bytes,
-            bucket=limits.bucket,
-            offloads=offloads,
-            last=last,
-            swapped=swapped,
-        )
-        self.trace, self.limits = trace, limits
+        self.sizes, self.trace, self.limits = sizes, trace, limits
+        self.event = told.event
         self.away, self.around = away, around
-        self.layers, self.each = trace.layers, trace.each
+        self.layers, self.each = sizes.layers, sizes.each
+        self.numels, self.names = sizes.numels, sizes.names
         persists = {numel: numel <= limits.persistence for numel in set(self.numels)}
         #: Whether a weight is so small that it is never given back.
         self.persists = list(map(persists.__getitem__, self.numels))
         self.outside = frozenset(range(len(self.numels))).difference(self.layers)
         self.uses_of_outer = trace.uses_of_outer
-        self._notes: dict[int, list[tuple[int, str, int, int]]] = {}
+        #: Of a section what a weight is asked for or given back at: which note, whether it is
+        #: asked for, which one in the first layer, and how far the next layer's is.
+        self._notes: dict[int, list[tuple[int, bool, int, int]]] = {}
         #: Of what is asked for, how much was, and how much was looked at ahead.
         self.at = self.ahead = 0
         self.flying: dict[int, _Gather] = {}
@@ -135,38 +125,30 @@ class Gathering(Scattering, Listener):
 
     # -- what is heard -----------------------------------------------------------------------------
 
-    def cuts(self, section: Section, layer: int) -> Cuts:
-        """What happens between a section's moves."""
+    def hear(self, section: Section, layer: int) -> Heard:
+        """What happens as modules ask for their weights and have run."""
         notes = self._notes.get(id(section))
         if notes is None:
-            notes = self._notes[id(section)] = [*map(self._placed, section.notes)]
-        found: dict[int, list[Event]] = {}
-        for at, kind, weight, each in notes:
-            weight += each * layer
-            if kind in ASKS:
-                events = self._asked(kind, weight)
-            elif kind == "gradient":
-                events, after = self.arrived(weight)
-                if after:
-                    found.setdefault(at + 1, []).extend(after)
-            else:
-                events = self._release(weight)
+            notes = self._notes[id(section)] = list(self._placed(section))
+        found: list[tuple[int, Sequence[Event], Sequence[Event]]] = []
+        for note, asks, first, each in notes:
+            weight = first + each * layer
+            events = self._fetch(weight) if asks else self._release(weight)
             if events:
-                found.setdefault(at, []).extend(events)
-        return tuple([(at, tuple(found[at])) for at in sorted(found)])
+                found.append((note, events, ()))
+        return tuple(found)
 
-    def _placed(self, note: tuple[int, str, str]) -> tuple[int, str, int, int]:
-        """A note with its weight's place in the first layer, and how far the next layer's is."""
-        at, kind, name = note
-        weight = self.trace.place(name)
-        return at, kind, weight, self.each if weight in self.layers else 0
-
-    def _asked(self, kind: str, weight: int) -> list[Event]:
-        if kind == "use" and weight == self.trace.outer != NONE:
-            self.uses_of_outer -= 1
-            if not self.uses_of_outer:
-                return []
-        return self._fetch(weight)
+    def _placed(self, section: Section) -> Iterator[tuple[int, bool, int, int]]:
+        for note, (_, kind, name) in enumerate(section.notes):
+            weight = self.trace.place(name)
+            if kind == "gradient":
+                continue
+            if kind == "use" and weight == self.trace.outer != NONE:
+                # The loss reads it by itself, and calls no module.
+                self.uses_of_outer -= 1
+                if not self.uses_of_outer:
+                    continue
+            yield note, kind in ASKS, weight, self.each if weight in self.layers else 0
 
     def _fetch(self, weight: int) -> list[Event]:
         events: list[Event] = []
@@ -204,7 +186,7 @@ class Gathering(Scattering, Listener):
 
     def _gather(self, weights: list[int]) -> list[Event]:
         weights.sort()
-        size = sum([self.padded[weight] for weight in weights]) * self.item_bytes
+        size = sum([self.sizes.padded[weight] for weight in weights]) * self.sizes.item_bytes
         gather = _Gather(weights, rounded(size))
         for weight in weights:
             self.flying[weight] = gather
@@ -212,8 +194,8 @@ class Gathering(Scattering, Listener):
         why = ALONE if len(weights) == 1 else GATHER
         events = [self.event(self._name(weights), gather.size, why)]
         if self.away:
-            shares = (self.padded[weight] // self.gpus for weight in weights)
-            size = sum(rounded(share * self.item_bytes) for share in shares)
+            shares = (self.sizes.padded[weight] // self.sizes.gpus for weight in weights)
+            size = sum(rounded(share * self.sizes.item_bytes) for share in shares)
             events.append(self.event("shares from the CPU", size, FROM_CPU))
             events.append(self.event("shares from the CPU", -size, GONE))
         return events
@@ -229,7 +211,7 @@ class Gathering(Scattering, Listener):
         if several and not gather.taken:
             gather.taken = True
             self.there.update(gather.weights)
-            copies = sum([self.own_bytes[one] for one in gather.weights])
+            copies = sum([self.sizes.own_bytes[one] for one in gather.weights])
             events.append(self.event("gathered weights", copies, WHOLE))
         self.there.add(weight)
         gather.waiting -= 1
@@ -255,7 +237,7 @@ class Gathering(Scattering, Listener):
     def _free(self, weight: int) -> Event:
         self.there.discard(weight)
         self.live -= self.numels[weight]
-        return self.event(f"gathered {self.names[weight]}", -self.own_bytes[weight], RELEASED)
+        return self.event(f"gathered {self.names[weight]}", -self.sizes.own_bytes[weight], RELEASED)
 
     # -- rounds of layers --------------------------------------------------------------------------
 
@@ -266,8 +248,6 @@ class Gathering(Scattering, Listener):
         key = (
             self.ahead - self.at if self.ahead < len(self.trace.asked) else None,
             self.live,
-            self.filled,
-            (*map(moved, self.inside),),
             (*map(moved, self.flying),),
             tuple(
                 [
@@ -292,8 +272,6 @@ class Gathering(Scattering, Listener):
             # What is looked at ahead is these layers' as well.
             end = now.at + left * places // layers
             rounds = min(rounds, (end - self.ahead) // places)
-        if self.swapped and not self._swaps_alike(before, now, left):
-            rounds = 0
         by = (now.layer - before.layer) * self.each
         judged = self._judged[before.judged :]
 
@@ -319,28 +297,17 @@ class Gathering(Scattering, Listener):
             self.ahead += rounds * ahead
         return rounds
 
-    def _swaps_alike(self, before: _Mark, now: _Mark, left: int) -> bool:
-        """Whether in all layers that are in the bucket, or will be, the same is on disks."""
-        begin = self.layers.start
-        of = [(weight - begin) // self.each for weight in self.inside if weight in self.layers]
-        of += (before.layer, now.layer + (left - 1) * now.step)
-        low, high = min(of), max(of)
-        some = self.swapped[begin + low * self.each : begin + (high + 1) * self.each]
-        return some == some[: self.each] * (high + 1 - low)
-
     def _move(self, by: int) -> None:
         """Have so many places later what is there now."""
         layers = self.layers
         self.there = {weight + by if weight in layers else weight for weight in self.there}
         gathers = {id(one): one.moved(by) for one in self.flying.values()}
         self.flying = {weight + by: gathers[id(one)] for weight, one in self.flying.items()}
-        self.inside = [weight + by for weight in self.inside]
         self._judged = []
 
     def end(self) -> list[Event]:
         """The end of a micro-batch."""
-        events = self.scatter() if self.inside else []
-        events += [self._free(weight) for weight in sorted(self.there)]
+        events = [self._free(weight) for weight in sorted(self.there)]
         for gather in dict.fromkeys(self.flying.values()):
             events.append(self.event(self._name(gather.weights), -gather.size, GONE))
         return events

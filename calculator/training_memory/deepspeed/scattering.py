@@ -6,9 +6,13 @@ partition_grads). All numbers are of numbers, not bytes; a weight is its place i
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
+
 from ..categories import Category
 from ..events import Event, Phase
 from ..layouts import UNIT_BYTES, rounded
+from ..recording import Section
+from ..weaving import Heard, Listener
 from .buckets import NORM, TO_CPU
 from .flat import Weights
 
@@ -35,25 +39,12 @@ def is_written(share: int) -> bool:
 LEAST_WRITTEN, ALIGNED = 2**20, 1024
 
 
-class Scattering:
-    """One GPU's gradients in a micro-batch, the ``last`` one of a step or not.
+class Sizes:
+    """Every weight's name and sizes, in the model's order; each is divided over so many GPUs."""
 
-    ``swapped`` has a 1 for each weight whose states are on disks, if any are.
-    """
-
-    def __init__(
-        self,
-        weights: Weights,
-        *,
-        gpus: int,
-        item_bytes: int,
-        bucket: int,
-        offloads: bool,
-        last: bool,
-        swapped: bytes,
-    ) -> None:
-        self.gpus, self.item_bytes, self.bucket = gpus, item_bytes, bucket
-        self.offloads, self.last, self.swapped = offloads, last, swapped
+    def __init__(self, weights: Weights, gpus: int, item_bytes: int) -> None:
+        self.gpus, self.item_bytes = gpus, item_bytes
+        self.each, self.layers = len(weights.layer), weights.of_layers
         self.numels = weights.numels()
         self.names = weights.names()
         known = set(self.numels)
@@ -61,11 +52,79 @@ class Scattering:
         padded = {numel: -(-numel // gpus) * gpus for numel in known}
         self.own_bytes = list(map(own.__getitem__, self.numels))
         self.padded = list(map(padded.__getitem__, self.numels))
+
+
+class Told:
+    """Events of a micro-batch; layers have the same ones, which are then soon compared."""
+
+    def __init__(self) -> None:
         self.phase = Phase.FORWARD
-        #: Events that are there already: layers have the same ones, which are then soon compared.
-        self._said: dict[tuple[str, int, str, bool], Event] = {}
+        self._known: dict[tuple[str, int, str, Phase], Event] = {}
+
+    def event(self, name: str, size: int, why: str) -> Event:
+        """Memory of so many bytes is taken, or given back."""
+        key = (name, size, why, self.phase)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Event(
+                phase=self.phase,
+                category=Category.TEMPORARY,
+                bytes=size,
+                label=f"{name}: {'taken' if size > 0 else 'given back'}",
+                why=why,
+                moment=f"in the {self.phase} pass, at the {name} (DeepSpeed)",
+            )
+        return found
+
+
+class _Mark:
+    """Where the gradients stand: at which layer."""
+
+    __slots__ = ("layer", "step")
+
+    def __init__(self, layer: int, step: int) -> None:
+        self.layer = layer
+        self.step = step
+
+
+class Scattering(Listener):
+    """One GPU's gradients in a micro-batch, the ``last`` one of a step or not.
+
+    ``places`` are where in the order weights are, those of layers in the first one. ``swapped`` has
+    a 1 for each weight whose states are on disks, if any are.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        told: Told,
+        places: Mapping[str, int],
+        *,
+        bucket: int,
+        offloads: bool,
+        last: bool,
+        swapped: bytes,
+    ) -> None:
+        self.sizes, self.places, self.bucket = sizes, places, bucket
+        self.offloads, self.last, self.swapped = offloads, last, swapped
+        self.numels = sizes.numels
+        self.event = told.event
         self.inside: list[int] = []
         self.filled = 0
+        #: Whether a bucket was given away since it was last asked where things stand.
+        self.given = False
+
+    def hear(self, section: Section, layer: int) -> Heard:
+        """What happens as gradients are there: before each is dropped, and after."""
+        found = []
+        by = layer * self.sizes.each
+        for note, (_, kind, name) in enumerate(section.notes):
+            if kind == "gradient":
+                weight = self.places[name]
+                before, after = self.arrived(weight + by if weight in self.sizes.layers else weight)
+                if before or after:
+                    found.append((note, before, after))
+        return tuple(found)
 
     def arrived(self, weight: int) -> tuple[list[Event], list[Event]]:
         """A gradient is there: what happens before it is dropped, and after."""
@@ -77,16 +136,16 @@ class Scattering:
         self.filled += numel
         if self.filled <= self.bucket:
             return before, []
-        name = f"gradient of {self.names[weight]}"
-        return before, [self.event(name, self.own_bytes[weight], LARGE)]
+        name = f"gradient of {self.sizes.names[weight]}"
+        return before, [self.event(name, self.sizes.own_bytes[weight], LARGE)]
 
     def scatter(self) -> list[Event]:
         """Give every owner its part of the gradients that are in the bucket."""
         events = []
         size = 0
-        if len(self.inside) > 1 or self.numels[self.inside[0]] % self.gpus:
-            padded = [self.padded[weight] for weight in self.inside]
-            size = rounded(sum(padded) * self.item_bytes)
+        if len(self.inside) > 1 or self.numels[self.inside[0]] % self.sizes.gpus:
+            padded = [self.sizes.padded[weight] for weight in self.inside]
+            size = rounded(sum(padded) * self.sizes.item_bytes)
             events.append(self.event("gradients by owner", size, FLAT))
         if self.offloads:
             events += self._to_the_cpu()
@@ -94,19 +153,23 @@ class Scattering:
             events.append(self.event("gradients by owner", -size, GONE))
         if self.filled > self.bucket:
             (weight,) = self.inside
-            name = f"gradient of {self.names[weight]}"
-            events.append(self.event(name, -self.own_bytes[weight], GONE))
-        self.inside, self.filled = [], 0
+            name = f"gradient of {self.sizes.names[weight]}"
+            events.append(self.event(name, -self.sizes.own_bytes[weight], GONE))
+        self.inside, self.filled, self.given = [], 0, True
         return events
+
+    def end(self) -> list[Event]:
+        """The end of a micro-batch."""
+        return self.scatter() if self.inside else []
 
     def _to_the_cpu(self) -> list[Event]:
         """This GPU's sums go to the CPU and come back, and their norms are taken."""
         events = []
         kept: list[tuple[int, int]] = []
         for weight in sorted(self.inside):
-            share = self.padded[weight] // self.gpus
+            share = self.sizes.padded[weight] // self.sizes.gpus
             swaps = self.last and bool(self.swapped) and bool(self.swapped[weight])
-            back = rounded(share * self.item_bytes)
+            back = rounded(share * self.sizes.item_bytes)
             events.append(self.event("own gradient", back, BACK))
             if self.last:
                 norm = rounded(8 * min(share, NORM_NUMBERS))
@@ -114,32 +177,48 @@ class Scattering:
                 events.append(self.event("norm of a gradient", UNIT_BYTES, NORM))
                 events.append(self.event("own gradient in fp64", -norm, GONE))
             in_fp32 = rounded(4 * share)
-            if self.last and self.item_bytes != 4:
+            if self.last and self.sizes.item_bytes != 4:
                 why = TO_DISK if swaps else TO_CPU
                 events.append(self.event("own gradient in fp32", in_fp32, why))
             if swaps:
                 kept.append((share, in_fp32))
-            elif self.last and self.item_bytes != 4:
+            elif self.last and self.sizes.item_bytes != 4:
                 events.append(self.event("own gradient in fp32", -in_fp32, GONE))
-            if self.item_bytes != 4 or not swaps:
+            if self.sizes.item_bytes != 4 or not swaps:
                 events.append(self.event("own gradient", -back, GONE))
         # What a disk is not asked to take stays until the optimizer steps.
         gone = sum(size for share, size in kept if is_written(share))
         return [*events, self.event("own gradients in fp32", -gone, GONE)] if gone else events
 
-    def event(self, name: str, size: int, why: str) -> Event:
-        """Memory of so many bytes is taken, or given back."""
-        backward = self.phase is Phase.BACKWARD
-        key = (name, size, why, backward)
-        found = self._said.get(key)
-        if found is None:
-            found = self._said[key] = Event(
-                phase=self.phase,
-                category=Category.TEMPORARY,
-                bytes=size,
-                label=f"{name}: {'taken' if size > 0 else 'given back'}",
-                why=why,
-                moment=f"in the {'backward' if backward else 'forward'} pass, "
-                f"at the {name} (DeepSpeed)",
-            )
-        return found
+    # -- rounds of layers --------------------------------------------------------------------------
+
+    def mark(self, layer: int, step: int) -> tuple[Hashable, object]:
+        """What is in the bucket, told by how far it is from this layer."""
+        mark = _Mark(layer, step)
+        if not self.given:  # it only became fuller, and may be large
+            return mark, mark
+        self.given = False
+        moved = (-layer * self.sizes.each).__add__
+        return (*map(moved, self.inside),), mark
+
+    def jump(self, before: object, now: object, left: int) -> int:
+        """Pass over rounds of layers whose gradients fill as many buckets alike."""
+        assert isinstance(before, _Mark)
+        assert isinstance(now, _Mark)
+        if self.swapped and not self._swaps_alike(before, now, left):
+            return 0
+        rounds = left // ((now.layer - before.layer) * now.step)
+        by = rounds * (now.layer - before.layer) * self.sizes.each
+        layers = self.sizes.layers
+        self.inside = [weight + by if weight in layers else weight for weight in self.inside]
+        return rounds
+
+    def _swaps_alike(self, before: _Mark, now: _Mark, left: int) -> bool:
+        """Whether in all layers that are in the bucket, or will be, the same is on disks."""
+        layers, each = self.sizes.layers, self.sizes.each
+        begin = layers.start
+        of = [(weight - begin) // each for weight in self.inside if weight in layers]
+        of += (before.layer, now.layer + (left - 1) * now.step)
+        low, high = min(of), max(of)
+        some = self.swapped[begin + low * each : begin + (high + 1) * each]
+        return some == some[:each] * (high + 1 - low)

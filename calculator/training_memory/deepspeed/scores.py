@@ -6,7 +6,8 @@ they are: so the last ones are remembered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 
 from ..events import Event, Phase
 from ..model import Model
@@ -14,11 +15,19 @@ from ..recorded import Sized
 from ..recording import Recording
 from ..records import dataclass
 from ..tuning import Tuning
-from ..weaving import Stretches, score
+from ..weaving import Said, Stretches, hear, weave
 from . import flat, third, zeroth
 from .buckets import Buckets
 from .gathering import AROUND, AROUND_ADAPTERS, Gathering, Limits
+from .scattering import Scattering, Sizes, Told
 from .trace import Trace
+
+# For type checkers alone: typing takes a while to import.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,28 +87,95 @@ class Score:
     end: Sequence[Event] = ()
 
 
-#: What was last asked for, in order, by recording (which is held, so that no other takes its
-#: place), repeats and conditions: a run's two GPUs of interest, for a few runs.
-_known: dict[tuple[object, ...], tuple[Recording, tuple[Score, ...]]] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heard:
+    """A score before it is put between the moves of a recording."""
+
+    turn: int
+    count: int
+    forward: Sequence[Said] | None = None
+    backward: Sequence[Said] | None = None
+    begin: Sequence[Event] = ()
+    end: Sequence[Event] = ()
+
+    def woven(self, made: Sized) -> Score:
+        """What is heard between the moves of a recording."""
+        again = min(self.turn, 1)
+        forward, backward = self.forward, self.backward
+        return Score(
+            turn=self.turn,
+            count=self.count,
+            forward=None if forward is None else weave(made, "forward", again, forward),
+            backward=None if backward is None else weave(made, "backward", again, backward),
+            begin=self.begin,
+            end=self.end,
+        )
+
+
+#: What was last asked for, in order: of a run's two GPUs of interest, for a few runs. Scores are
+#: kept with their recording, so that no other takes its place; what was heard by what can be heard
+#: of a recording, since many differ in nothing of it.
+_known: dict[object, tuple[Recording, tuple[Score, ...]]] = {}
+_known_heard: dict[object, tuple[_Heard, ...]] = {}
 _MOST_KNOWN = 16
 
 
 def scores(made: Sized, conditions: Conditions) -> tuple[Score, ...]:
     """A step's micro-batches in order."""
-    key = (id(made.recording), *made.repeats.items(), made.first_layer, conditions)
-    found = _known.pop(key, None)
+
+    def heard() -> tuple[_Heard, ...]:
+        return tuple(_listened(made, conditions, conditions.turns(), jumps=True))
+
+    def woven() -> tuple[Recording, tuple[Score, ...]]:
+        of_notes = _last(_known_heard, (_noted(made.recording), *given), heard)
+        return made.recording, tuple([one.woven(made) for one in of_notes])
+
+    given = (*made.repeats.items(), made.first_layer, conditions)
+    return _last(_known, (id(made.recording), *given), woven)[1]
+
+
+def _last(known: dict[object, T], key: object, make: Callable[[], T]) -> T:
+    """What is known under a key, made if it is not; the last few are kept."""
+    found = known.pop(key, None)
     if found is None:
-        found = made.recording, tuple(played(made, conditions, conditions.turns()))
-    _known[key] = found
-    if len(_known) > _MOST_KNOWN:
-        del _known[next(iter(_known))]
-    return found[1]
+        found = make()
+    known[key] = found
+    if len(known) > _MOST_KNOWN:
+        del known[next(iter(known))]
+    return found
+
+
+def _noted(recording: Recording) -> tuple[object, ...]:
+    """All that can be heard of a recording."""
+    return tuple(
+        [
+            (
+                one.micro_batch,
+                one.phase,
+                one.part,
+                one.before_last is None,
+                (*map(_WHAT, one.notes),),
+            )
+            for one in recording.sections
+        ]
+    )
+
+
+#: Of a note what it is, and the weight's name.
+_WHAT = itemgetter(1, 2)
 
 
 def played(
     made: Sized, conditions: Conditions, turns: dict[int, int], *, jumps: bool = True
 ) -> Iterator[Score]:
     """The micro-batches ``turns``, so many of each; without ``jumps`` layer by layer."""
+    for one in _listened(made, conditions, turns, jumps=jumps):
+        yield one.woven(made)
+
+
+def _listened(
+    made: Sized, conditions: Conditions, turns: dict[int, int], *, jumps: bool
+) -> Iterator[_Heard]:
     if not conditions.stage:
         return _summed(conditions, turns)
     if conditions.stage == 3:
@@ -107,7 +183,7 @@ def played(
     return _kept(made, conditions, turns)
 
 
-def _summed(given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
+def _summed(given: Conditions, turns: dict[int, int]) -> Iterator[_Heard]:
     """Where every GPU has all, and gradients are summed after the last one."""
     known = flat.numels(given.model, given.implementation, given.tuning)
     trained = {key for group in given.groups for key in group.keys}
@@ -115,10 +191,10 @@ def _summed(given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
     for turn, count in turns.items():
         last = turn + count == given.micro_batches
         end = zeroth.summed(sizes, given.item_bytes) if last else ()
-        yield Score(turn=turn, count=count, end=tuple(end))
+        yield _Heard(turn=turn, count=count, end=tuple(end))
 
 
-def _kept(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Score]:
+def _kept(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[_Heard]:
     """Where every GPU has whole weights."""
     buckets = Buckets(
         given.groups,
@@ -132,41 +208,48 @@ def _kept(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[Sco
     )
     for turn, count in turns.items():
         buckets.turn = turn
-        backward = score(made, "backward", min(turn, 1), buckets, jumps=False)
+        backward = hear(made, "backward", min(turn, 1), [buckets], jumps=False)
         end = tuple(buckets.end())
-        yield Score(turn=turn, count=count, backward=backward, end=end)
+        yield _Heard(turn=turn, count=count, backward=backward, end=end)
 
 
 def _gathered(
     made: Sized, given: Conditions, turns: dict[int, int], *, jumps: bool
-) -> Iterator[Score]:
+) -> Iterator[_Heard]:
     """Where weights are gathered, on every GPU alike."""
     weights, _ = flat.weights(given.model, given.implementation, given.tuning)
     swapped = b""
     if given.swaps:
         swapped = bytes(map(frozenset(third.swapped(given.groups)).__contains__, weights.keys()))
+    sizes = Sizes(weights, given.gpus, given.item_bytes)
     traces: dict[int, Trace] = {}
     for turn, count in turns.items():
         again = min(turn, 1)
         if again not in traces:
             traces[again] = Trace(weights, made, again, given.outer)
+        told = Told()
         gathering = Gathering(
-            weights,
+            sizes,
+            told,
             traces[again],
             given.limits,
-            gpus=given.gpus,
-            item_bytes=given.item_bytes,
-            offloads=given.offloads,
             away=given.away,
-            last=turn == given.micro_batches - 1,
-            swapped=swapped,
             around=AROUND if given.tuning.trains_all else AROUND_ADAPTERS,
         )
+        scattering = Scattering(
+            sizes,
+            told,
+            weights.places(),
+            bucket=given.limits.bucket,
+            offloads=given.offloads,
+            last=turn == given.micro_batches - 1,
+            swapped=swapped,
+        )
         begin = tuple(gathering.enter())
-        forward = score(made, "forward", again, gathering, jumps=jumps)
-        gathering.phase = Phase.BACKWARD
-        backward = score(made, "backward", again, gathering, jumps=jumps)
-        end = tuple(gathering.end())
-        yield Score(
+        forward = hear(made, "forward", again, [gathering], jumps=jumps)
+        told.phase = Phase.BACKWARD
+        backward = hear(made, "backward", again, [gathering, scattering], jumps=jumps)
+        end = (*scattering.end(), *gathering.end())
+        yield _Heard(
             turn=turn, count=count, forward=forward, backward=backward, begin=begin, end=end
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from ..autograd.memory import Facts
 from ..categories import Category
@@ -52,18 +53,26 @@ def _third_step(run: Run, optimizer: str) -> Iterator[Event]:
     small = sum(one for name, _, one, _ in own.rows(optimizer) if name == SMALL)
     if small:
         yield event(SMALL, -small, Category.WEIGHTS, GOES)
-    groups = own.sub_groups()
-    norms = 0
-    for some in groups:
-        yield from for_a_moment(
-            "a gradient in fp64 and its norm", rounded(NORM_BYTES * max(some)) + UNIT_BYTES, NORM
-        )
-        norms = max(norms, len(some) * UNIT_BYTES)
+    groups = [(sum(some), max(some), len(some)) for some in own.sub_groups()]
+
+    # Of a deep model many are of the same size.
+    @cache
+    def norm(largest: int) -> tuple[Event, ...]:
+        size_bytes = rounded(NORM_BYTES * largest) + UNIT_BYTES
+        return tuple(for_a_moment("a gradient in fp64 and its norm", size_bytes, NORM))
+
+    @cache
+    def update(numel: int, copies: bool) -> tuple[Event, ...]:
+        return tuple(_update(numel, size, optimizer, copies=copies))
+
+    for _, largest, _ in groups:
+        yield from norm(largest)
+    norms = max((several for _, _, several in groups), default=0) * UNIT_BYTES
     yield from for_a_moment("norm of each gradient", norms, NORM)
     total = 4 * UNIT_BYTES
     yield event("norm of all gradients", total, Category.TEMPORARY, NORM)
-    for some in groups:
-        yield from _update(sum(some), size, optimizer, copies=len(some) > 1)
+    for numel, _, several in groups:
+        yield from update(numel, several > 1)
     yield event("norm of all gradients", -total, Category.TEMPORARY, GOES)
     if small:
         yield event(SMALL, small, Category.WEIGHTS, PERSISTENT)

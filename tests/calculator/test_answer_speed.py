@@ -116,7 +116,10 @@ def test_further_micro_batches_and_layers_take_no_longer():
 
 
 def test_more_layers_take_no_longer_under_deepspeeds_third_stage(monkeypatch):
-    """From where its rounds of layers repeat; 80 layers are several of them."""
+    """From where its rounds of layers repeat, of which 80 layers are several.
+
+    What is left is the optimizer's: each billion of numbers is an update of its own.
+    """
 
     def cost(layers: int) -> int:
         request = asked(f"huggingface{EIGHT}deepspeed&layers={layers}")
@@ -126,5 +129,5 @@ def test_more_layers_take_no_longer_under_deepspeeds_third_stage(monkeypatch):
         monkeypatch.setattr(scores, "_known_heard", {})
         return known + instructions(lambda: web.answer(request))
 
-    assert cost(800) < 1.1 * cost(80)
+    assert cost(800) - cost(80) < 90_000
     assert cost(800) < 2 * cost(8)

@@ -150,8 +150,10 @@ re.purge()
 sys.path_importer_cache.clear()
 zipimport._zip_directory_cache.clear()
 gc.collect()
-# All of this stays; looking through it for garbage again and again would cost answers time.
+# All of this stays; looking through it for garbage again and again would cost answers time. The
+# worker looks through what is new after each answer, so that none needs to stop for it.
 gc.freeze()
+gc.set_threshold(20_000)
 `);
 }
 

@@ -183,3 +183,21 @@ def test_a_pinned_run_stands_beside_the_answer_without_waiting_for_it(page: Page
     assert answers
     asked = [one["request"]["parts"] for one in asks(page, LATER)]
     assert ["difference"] in asked
+
+
+#: Whether Python's thread has looked for garbage since its last answer, and in none.
+TIDIED = """() => {
+    const all = (name) => performance.getEntriesByName(name);
+    // What is answered to nobody, to warm up, counts for nothing.
+    const answer = all("python: answer").filter(({ detail }) => detail.id !== undefined).at(-1);
+    const tidied = all("python: tidied").at(-1);
+    return tidied !== undefined && tidied.startTime >= answer.startTime + answer.duration;
+}"""
+
+
+def test_garbage_is_looked_for_once_nothing_more_is_asked(page: Page) -> None:
+    (python,) = [one for one in page.workers if "/calculator/worker.js" in one.url]
+    waits.until(page, lambda: python.evaluate(TIDIED))
+    page.locator(".tm [name=sequence]").fill("2048")
+    expect(page.locator(".tm-status")).to_contain_text("computed in this page")
+    waits.until(page, lambda: python.evaluate(TIDIED))

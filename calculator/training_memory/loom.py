@@ -9,8 +9,8 @@ from .events import Counter, Event, Group, Node, Repeat
 from .formula import Formula
 from .recorded import RecordedStrip, Sized
 from .recording import Section
-from .running import Running
-from .walk import Segment, Shared, Strip
+from .running import Running, Sum
+from .walk import Shared, Strip
 from .weaving import Rounds, Stretch, Stretches, Woven
 
 
@@ -22,7 +22,7 @@ class WovenStrip(Strip):
     _strip: RecordedStrip
     _running: Running
     _changes: Sequence[int]
-    _walked: Segment | None
+    _walked: Sum | None
     _left: tuple[int, ...] | None
 
     def __init__(self, strip: RecordedStrip, woven: Woven) -> None:
@@ -52,19 +52,12 @@ class WovenStrip(Strip):
             found += events
         return tuple(found)
 
-    def walked(self) -> Segment:
+    def walked(self) -> Sum:
         """Its events summed up from their sizes alone."""
         if self._walked is None:
             found = self._running.sum(self._changes)
-            segment = Segment(
-                remains=found.remains,
-                peak=found.peak,
-                parts=found.parts,
-                largest=found.largest,
-                at=self._event(found.at) if found.at >= 0 else None,
-            )
-            object.__setattr__(self, "_walked", segment)
-            return segment
+            object.__setattr__(self, "_walked", found)
+            return found
         return self._walked
 
     def climbed(self) -> tuple[int, int]:
@@ -98,19 +91,19 @@ class WovenStrip(Strip):
                     yield event, None, now
                 now += event.bytes
 
-    def _event(self, step: int) -> Event:
-        """The event of one of its steps."""
+    def event_at(self, at: int) -> Event:
+        """The event of one of its steps, each of which is a move."""
         steps = self.woven.section.running.steps
         for part, events in self.woven.parts():
             own = steps(part)
             length = own.stop - own.start
-            if step < length:
-                return self._strip.event_of(own.start + step)
-            step -= length
-            if step < len(events):
-                return events[step]
-            step -= len(events)
-        raise IndexError(step)
+            if at < length:
+                return self._strip.event_of(own.start + at)
+            at -= length
+            if at < len(events):
+                return events[at]
+            at -= len(events)
+        raise IndexError(at)
 
 
 class Loom:

@@ -11,9 +11,9 @@ from .events import Counter, Event, Group, Node, Repeat
 from .formula import Formula
 from .layouts import rounded
 from .recording import MOST, REPEATED, Recording, Section
-from .running import signed
+from .running import Sum, signed
 from .telling import moment, phase, tell
-from .walk import Segment, Strip
+from .walk import Strip
 
 
 def sizes_of(recording: Recording, values: Mapping[str, int]) -> list[int]:
@@ -80,16 +80,13 @@ class RecordedStrip(Strip):
             if target >= 0:
                 yield storage, self._event(index)
 
-    def walked(self) -> Segment:
+    def walked(self) -> Sum:
         """Its events summed up from their sizes alone."""
-        found = self.section.running.sum(self.changes)
-        return Segment(
-            remains=found.remains,
-            peak=found.peak,
-            parts=found.parts,
-            largest=found.largest,
-            at=self._event(found.at) if found.at >= 0 else None,
-        )
+        return self.section.running.sum(self.changes)
+
+    def event_at(self, at: int) -> Event:
+        """The event that one of its section's moves is."""
+        return self._event(at)
 
     def climbed(self) -> tuple[int, int]:
         """What remains after its events and their highest point."""

@@ -16,6 +16,8 @@ from operator import itemgetter, neg
 from .categories import CATEGORIES
 from .records import dataclass
 
+_ALL = len(CATEGORIES)
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -126,7 +128,7 @@ class Running:
     def left(self, changes: Sequence[int]) -> tuple[int, ...]:
         """What remains by category: :meth:`sum`'s ``remains`` alone."""
         sizes = self.sizes(changes)
-        remains = [0] * len(CATEGORIES)
+        remains = [0] * _ALL
         for category, (_, of_category) in _by_category(self.codes).items():
             remains[category] = sum(of_category(sizes))
         return tuple(remains)
@@ -134,19 +136,18 @@ class Running:
     def sum(self, changes: Sequence[int]) -> Sum:
         """The sums for sizes as :func:`signed` gives them."""
         sizes = self.sizes(changes)
-        totals = list(accumulate(sizes))
-        peak = max(totals, default=0)
-        at = totals.index(peak) if peak > 0 else -1
-        remains, parts, largest = ([0] * len(CATEGORIES) for _ in range(3))
+        totals = [*accumulate(sizes, initial=0)]
+        peak = max(totals)
+        at = totals.index(peak) - 1
+        remains, parts, largest = [0] * _ALL, [0] * _ALL, [0] * _ALL
         for category, (steps, of_category) in _by_category(self.codes).items():
-            values = list(accumulate(of_category(sizes)))
+            values = [*accumulate(of_category(sizes), initial=0)]
             remains[category] = values[-1]
-            largest[category] = max(0, max(values))
-            if before := bisect_right(steps, at):
-                parts[category] = values[before - 1]
+            largest[category] = max(values)
+            parts[category] = values[bisect_right(steps, at)]
         return Sum(
             remains=tuple(remains),
-            peak=max(peak, 0),
+            peak=peak,
             parts=tuple(parts),
             largest=tuple(largest),
             at=self.move(at),

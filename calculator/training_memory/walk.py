@@ -9,12 +9,14 @@ its last run, and costs no more than one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import add
 
 from .bending import Bending
 from .categories import CATEGORIES, Category
 from .events import Counters, Event, Group, Node, Repeat, expand
 from .formula import Formula
 from .records import dataclass, field
+from .running import Sum
 
 _NOTHING = (0,) * len(CATEGORIES)
 
@@ -41,8 +43,12 @@ class Strip(Group):
 
     __slots__ = ()
 
-    def walked(self) -> Segment:
+    def walked(self) -> Sum:
         """Its events summed up, as :func:`walk` would sum them up."""
+        raise NotImplementedError
+
+    def event_at(self, at: int) -> Event:
+        """The event at one of its moves, as ``walked().at`` tells them."""
         raise NotImplementedError
 
     def climbed(self) -> tuple[int, int]:
@@ -73,7 +79,7 @@ class Shared(Group):
     __slots__ = ("_climbed", "_left", "_walked")
     _climbed: tuple[int, int] | None
     _left: tuple[int, ...] | None
-    _walked: Segment | None
+    _walked: _Running | None
 
     def __init__(self, label: str, children: tuple[Node, ...]) -> None:
         super().__init__(label=label, children=children)
@@ -81,10 +87,13 @@ class Shared(Group):
         object.__setattr__(self, "_left", None)
         object.__setattr__(self, "_walked", None)
 
-    def walked(self) -> Segment:
+    def walked(self) -> _Running:
         """As :func:`walk` sums it up."""
         if self._walked is None:
-            object.__setattr__(self, "_walked", _of_children(self))
+            running = _Running()
+            for child in self.children:
+                _walk_into(running, child)
+            object.__setattr__(self, "_walked", running)
         assert self._walked
         return self._walked
 
@@ -98,10 +107,7 @@ class Shared(Group):
     def left(self) -> tuple[int, ...]:
         """As :func:`left` finds it."""
         if self._left is None:
-            sums = list(_NOTHING)
-            for child in self.children:
-                _leave(child, 1, sums)
-            object.__setattr__(self, "_left", tuple(sums))
+            object.__setattr__(self, "_left", _left_by(self))
         assert self._left
         return self._left
 
@@ -123,103 +129,92 @@ def opened(node: Node) -> Node:
 
 
 class _Running:
-    """The walk's state while it goes through a group: composes each child onto what came before."""
+    """The walk's state while it goes through a group: composes each child onto what came before.
 
-    __slots__ = ("at", "counters", "largest", "now", "parts", "peak", "total")
+    It is a sum, as :class:`.running.Sum` is. The peak comes after ``at``: an event, or a strip's
+    move, which is put into words only if it is the highest of all.
+    """
+
+    __slots__ = ("at", "counters", "largest", "parts", "peak", "remains", "total")
 
     def __init__(self) -> None:
-        self.now = list(_NOTHING)
+        self.remains = list(_NOTHING)
         self.total = 0
         self.peak = 0
         self.parts = _NOTHING
         self.largest = list(_NOTHING)
-        self.at: Event | None = None
+        self.at: Event | tuple[Strip, int] | None = None
         self.counters: Counters = {}
 
     def event(self, event: Event) -> None:
         place = event.category.place
-        now = self.now[place] = self.now[place] + event.bytes
-        self.largest[place] = max(self.largest[place], now)
+        now = self.remains[place] = self.remains[place] + event.bytes
+        if now > self.largest[place]:
+            self.largest[place] = now
         self.total += event.bytes
         if self.total > self.peak:
-            self.peak, self.parts = self.total, tuple(self.now)
+            self.peak, self.parts = self.total, tuple(self.remains)
             self.at, self.counters = event, {}
 
-    def segment(self, segment: Segment) -> None:
-        if self.total + segment.peak > self.peak:
-            self.peak = self.total + segment.peak
-            self.parts = tuple(map(sum, zip(self.now, segment.parts, strict=True)))
-            self.at, self.counters = segment.at, segment.counters
-        now, largest = self.now, self.largest
-        for place, (most, remains) in enumerate(zip(segment.largest, segment.remains, strict=True)):
-            if most and now[place] + most > largest[place]:
-                largest[place] = now[place] + most
-            if remains:
-                now[place] += remains
-        self.total += sum(segment.remains)
-
-    def repeated(self, one: Segment, repeat: Repeat) -> None:
-        """All runs of a segment: highest in the last run if it grows, else in the first."""
-        if repeat.count == 0:
-            return
-        before = repeat.count - 1
-        grows = sum(one.remains)
-        turn = before if grows > 0 else 0
-        highest = self.total + turn * grows + one.peak
-        now = self.now
-        if highest > self.peak:
-            self.peak = highest
-            self.parts = tuple(
-                held + turn * remains + part
-                for held, remains, part in zip(now, one.remains, one.parts, strict=True)
-            )
-            self.at, self.counters = one.at, {**repeat.counted(turn), **one.counters}
-        for place, (remains, most) in enumerate(zip(one.remains, one.largest, strict=True)):
-            if remains or most:
-                above = most + before * remains if remains > 0 else most
-                self.largest[place] = max(self.largest[place], now[place] + above)
-                now[place] += repeat.count * remains
-        self.total += repeat.count * grows
+    def part(self, node: Node, repeat: Repeat | None = None) -> None:
+        """What is summed up by itself, or all runs of it."""
+        one = node.walked() if isinstance(node, Strip | Shared) else _summed(node)
+        # By loops of Python's own over the categories.
+        first = last = self.remains
+        turn = 0
+        if repeat and repeat.count > 1:
+            # Highest in the last run if it grows, else in the first.
+            before = repeat.count - 1
+            last = [*map(add, first, map(before.__mul__, one.remains))]
+            self.largest = [*map(max, self.largest, map(add, last, one.largest))]
+            turn = before if sum(one.remains) > 0 else 0
+        highest = last if turn else first
+        peak = sum(highest) + one.peak
+        if peak > self.peak:
+            self.peak, self.parts = peak, tuple(map(add, highest, one.parts))
+            inner: Counters = {}
+            if isinstance(one, _Running):
+                self.at, inner = one.at, one.counters
+            elif isinstance(node, Strip):
+                self.at = node, one.at
+            self.counters = {**repeat.counted(turn), **inner} if repeat else inner
+        self.largest = [*map(max, self.largest, map(add, first, one.largest))]
+        self.remains = [*map(add, last, one.remains)]
+        self.total = sum(self.remains)
 
     def done(self) -> Segment:
+        at = self.at
         return Segment(
-            remains=tuple(self.now),
+            remains=tuple(self.remains),
             peak=self.peak,
             parts=self.parts,
             largest=tuple(self.largest),
-            at=self.at,
+            at=at[0].event_at(at[1]) if isinstance(at, tuple) else at,
             counters=self.counters,
         )
 
 
-def _walked(node: Node) -> Segment:
-    return node.walked() if isinstance(node, Strip | Shared) else walk(node)
-
-
 def walk(node: Node) -> Segment:
     """A tree summed up, in time that grows with the tree and not with its repeats."""
+    return _summed(node).done()
+
+
+def _summed(node: Node) -> _Running:
     running = _Running()
     _walk_into(running, node)
-    return running.done()
+    return running
 
 
 def _walk_into(running: _Running, node: Node) -> None:
     if isinstance(node, Event):
         running.event(node)
     elif isinstance(node, Strip | Shared):
-        running.segment(node.walked())
+        running.part(node)
     elif isinstance(node, Group):
         for child in node.children:
             _walk_into(running, child)
-    else:
-        running.repeated(_walked(node.child), node)
-
-
-def _of_children(group: Group) -> Segment:
-    running = _Running()
-    for child in group.children:
-        _walk_into(running, child)
-    return running.done()
+    elif node.count:
+        running.part(node.child, node)
 
 
 def climb(node: Node) -> tuple[int, int]:
@@ -250,23 +245,19 @@ def _climb_children(group: Group) -> tuple[int, int]:
 
 def left(node: Node) -> tuple[int, ...]:
     """What remains after a tree by category, in bytes: :func:`walk`'s ``remains`` alone."""
-    sums = list(_NOTHING)
-    _leave(node, 1, sums)
-    return tuple(sums)
-
-
-def _leave(node: Node, times: int, sums: list[int]) -> None:
     if isinstance(node, Event):
-        sums[node.category.place] += times * node.bytes
-    elif isinstance(node, Strip | Shared):
-        for place, size in enumerate(node.left()):
-            if size:
-                sums[place] += times * size
-    elif isinstance(node, Repeat):
-        _leave(node.child, times * node.count, sums)
-    else:
-        for child in node.children:
-            _leave(child, times, sums)
+        place = node.category.place
+        return (*_NOTHING[:place], node.bytes, *_NOTHING[place + 1 :])
+    if isinstance(node, Strip | Shared):
+        return node.left()
+    if isinstance(node, Repeat):
+        return tuple(map(node.count.__mul__, left(node.child)))
+    return _left_by(node)
+
+
+def _left_by(group: Group) -> tuple[int, ...]:
+    """What a group's children leave."""
+    return tuple(map(sum, zip(_NOTHING, *map(left, group.children), strict=True)))
 
 
 def walk_expanded(node: Node) -> Segment:

@@ -39,11 +39,11 @@ class Listener:
         """What happens at a section's notes."""
         raise NotImplementedError
 
-    def mark(self, layer: int, step: int) -> tuple[Hashable, object]:
-        """Where it stands as a layer begins and the next is ``step`` further.
+    def mark(self, section: Section, layer: int, step: int) -> tuple[Hashable, object] | None:
+        """Where it stands as a layer of a section begins and the next is ``step`` further.
 
         A key, which is the same where all that follows is the same for as long as all layers are,
-        and what :meth:`jump` is told.
+        and what :meth:`jump` is told; None where it wants to hear the layer.
         """
         raise NotImplementedError
 
@@ -227,13 +227,17 @@ def _heard(listener: Listener, parts: _Parts, *, jumps: bool) -> list[_Round]:
     """What one listener says of all parts in order."""
     found: list[_Round] = []
     known: dict[Hashable, Heard] = {}
+    same: dict[int, tuple[Heard, Heard]] = {}
     #: Of the parts since the last jump: what was heard of each, and where the listener stood.
     heard: list[Heard] = []
     marks: dict[Hashable, tuple[int, object]] = {}
     part = 0
     while part < parts.times:
+        mark = None
         if jumps and part < parts.alike:
-            key, now = listener.mark(parts.layer(part), parts.step)
+            mark = listener.mark(parts.section(part), parts.layer(part), parts.step)
+        if mark is not None:
+            key, now = mark
             before = marks.get(key)
             if before is not None:
                 length = part - before[0]
@@ -244,11 +248,39 @@ def _heard(listener: Listener, parts: _Parts, *, jumps: bool) -> list[_Round]:
                     continue
             marks[key] = part, now
         said = listener.hear(parts.section(part), parts.layer(part))
-        # Events that are the same are one object.
-        same = tuple([(note, *map(id, some), 0, *map(id, more)) for note, some, more in said])
-        heard.append(known.setdefault(same, said))
+        if id(said) not in same:
+            # Events that are the same are one object.
+            events = tuple([(note, *map(id, one), 0, *map(id, more)) for note, one, more in said])
+            same[id(said)] = said, known.setdefault(events, said)
+        heard.append(same[id(said)][1])
         part += 1
-    return [*found, (heard, 1)]
+    if not jumps:
+        return [(heard, 1)]
+    return [*found, *_again(heard, parts.alike - (part - len(heard)))]
+
+
+def _again(heard: Sequence[Heard], alike: int) -> Iterator[_Round]:
+    """What was heard of parts, with rounds where several of them come again; not so the last ones.
+
+    The same things that are heard are one object.
+    """
+    ids = [*map(id, heard[:alike])]
+    begin = at = 0
+    last: dict[int, int] = {}
+    while at < len(ids):
+        first = last.get(ids[at], at)
+        length = at - first
+        count = 1
+        # That one part comes again is no round; the same in a row is seen later.
+        while length > 1 and ids[first:at] == ids[first + count * length : at + count * length]:
+            count += 1
+        last[ids[at]] = at
+        at += 1
+        if count > 1:
+            yield from ((heard[begin:first], 1), (heard[first : first + length], count))
+            begin = at = first + count * length
+            last = {}
+    yield heard[begin:], 1
 
 
 def _abreast(

@@ -128,7 +128,7 @@ def test_every_number_of_a_group_has_one_owner(gpus):
     for group in flat.groups(run.model, "huggingface", gpus, run.tuning):
         owned = [0] * gpus
         for place in range(len(group.numels)):
-            owners = group.owned(place)
+            owners = group.owners(place, place + 1)
             assert sum(numel for _, numel in owners) == group.numels[place]
             for owner, numel in owners:
                 owned[owner] += numel

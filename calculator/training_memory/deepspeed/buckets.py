@@ -7,12 +7,15 @@ copy_grads_in_partition for what this GPU owns, independent_gradient_partition_e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import accumulate
 
 from ..categories import Category
 from ..events import Event, Phase
 from ..layouts import UNIT_BYTES, rounded
 from ..recording import Section
+from ..records import dataclass
 from ..weaving import Heard, Listener
 from .flat import Group
 
@@ -24,8 +27,39 @@ LARGE = "It is larger than the bucket, and is summed by itself when the next gra
 GONE = "Nothing reads it any more."
 
 
+#: So few layers are heard sooner than passed over.
+_FEW = 16
+
+#: Weights of a group from a place to before another: the group's number, and both.
+_Run = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _After:
+    """What a layer says, and where things stand after it, told by how far it is from the layer."""
+
+    heard: Heard
+    inside: Sequence[_Run]
+    filled: int
+    since: int
+    has_bucket: bool
+    has_own: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mark:
+    """At which layer something is, and who owns that of each group."""
+
+    layer: int
+    step: int
+    owners: list[int] | None
+
+
 class Buckets(Listener):
-    """One GPU's gradients in a backward pass. ``stage`` is 1 or 2, ``size`` in numbers."""
+    """One GPU's gradients in a backward pass. ``stage`` is 1 or 2, ``size`` in numbers.
+
+    ``quick``: what a layer says that finds things as another one did is not worked out anew.
+    """
 
     def __init__(
         self,
@@ -38,65 +72,153 @@ class Buckets(Listener):
         item_bytes: int,
         micro_batches: int,
         offloads: bool,
+        quick: bool = True,
     ) -> None:
         self.groups, self.rank, self.stage = groups, rank, stage
         self.size, self.overlaps, self.item_bytes = size, overlaps, item_bytes
         self.buffers = 1 + overlaps
         self.micro_batches = micro_batches
         self.offloads = offloads
-        #: What this GPU owns of a weight, in numbers.
-        self.pieces = {
-            (number, place): numel
-            for number, group in enumerate(groups)
-            for place, numel in group.of(rank)
-        }
-        self.norms = 0
-        self.place = {
-            key: (number, place)
-            for number, group in enumerate(groups)
-            for place, key in enumerate(group.keys)
-        }
-        self.own = {
-            (number, place) for number, group in enumerate(groups) for place, _ in group.of(rank)
-        }
-        own_numel = sum(groups[number].numels[place] for number, place in self.own)
+        self.shares = [group.share for group in groups]
+        #: Where the weight of a name is: in which group, at which place, and how far the next
+        #: layer's is.
+        self.places: dict[str, tuple[int, int, int]] = {}
+        for number, group in enumerate(groups):
+            layers, each = group.weights.of_layers, len(group.weights.layer)
+            for name, place in group.weights.places().items():
+                self.places[name] = number, place, each if place in layers else 0
+        #: The weights that this GPU owns something of, by group.
+        self.own = [group.places(rank) for group in groups]
+        own_numel = sum(
+            sum(group.numels[own.start : own.stop])
+            for group, own in zip(groups, self.own, strict=True)
+        )
         self.own_bytes = rounded(own_numel * item_bytes)
         #: Weights in the bucket, in order.
-        self.inside: list[tuple[int, int]] = []
+        self.inside: list[_Run] = []
         self.filled = 0
         #: Whole gradients that are no part of any bucket, and of which nothing is this GPU's.
-        self.left: list[tuple[int, int]] = []
+        self.left: list[_Run] = []
         self.has_bucket = False
         self.has_own = False
         #: Micro-batches so far.
         self.turn = 0
         #: Events that are there already: layers have the same ones, which are then soon compared.
         self._said: dict[tuple[str, int, Category, str], Event] = {}
+        #: The section that is heard, its layer, since which of its layers the bucket is filled, and
+        #: whether there is something of another section in it.
+        self._section: Section | None = None
+        self._layer = self._since = 0
+        self._is_foreign = False
+        #: Of each group how many weights a layer has; of those that have any besides how many
+        #: numbers a GPU owns, where layers begin, and where each weight begins and ends.
+        self._each = [len(group.weights.layer) for group in groups]
+        self._layers = [
+            (
+                group.share,
+                group.weights.of_layers.start,
+                each,
+                group.starts,
+                (*group.starts, group.starts[-1] + group.numels[-1]),
+            )
+            for group, each in zip(groups, self._each, strict=True)
+            if each
+        ]
+        larger = any(max(group.numels) > size for group in groups)
+        self._quick = quick and not (stage == 1 and larger)
+        self._known: dict[Hashable, _After] = {}
 
     # -- as gradients come -------------------------------------------------------------------------
 
     def hear(self, section: Section, layer: int) -> Heard:
         """What happens as gradients are there: before each is dropped, and after."""
+        self._come_to(section)
+        self._layer = layer
+        key = self._stands(layer) if self._quick and section.part[0] == "layer" else None
+        if key is None:
+            return self._worked_out(section, layer)
+        after = self._known.get(key)
+        if after is None:
+            heard = self._worked_out(section, layer)
+            self._known[key] = _After(
+                heard=heard,
+                inside=self._moved(self.inside, -layer),
+                filled=self.filled,
+                since=self._since - layer,
+                has_bucket=self.has_bucket,
+                has_own=self.has_own,
+            )
+            return heard
+        self.inside = self._moved(after.inside, layer)
+        self.filled = after.filled
+        self._since = after.since + layer
+        self.has_bucket, self.has_own = after.has_bucket, after.has_own
+        return after.heard
+
+    def _come_to(self, section: Section) -> None:
+        if section is not self._section:
+            self._section, self._known = section, {}
+            self._is_foreign = bool(self.inside)
+
+    def _stands(self, layer: int) -> Hashable | None:
+        """All that decides what a layer says; None where another layer says something else.
+
+        As where a GPU's share ends in the layer or in what is in the bucket.
+        """
+        if self._waits:
+            return self.has_bucket
+        if self.inside and self._is_foreign:
+            return None
+        since = self._since if self.inside else layer
+        owners = self._owners(min(since, layer), max(since, layer))
+        if owners is None:
+            return None
+        alike = [(owner - owners[0], owner == self.rank) for owner in owners]
+        return (since - layer, len(self.inside), self.has_bucket, self.has_own, *alike)
+
+    def _owners(self, low: int, high: int) -> list[int] | None:
+        """Of each group who owns its weights in some layers, if it is one GPU."""
+        found = []
+        for share, begin, each, starts, until in self._layers:
+            owner = starts[begin + low * each] // share
+            if (until[begin + (high + 1) * each] - 1) // share != owner:
+                return None
+            found.append(owner)
+        return found
+
+    def _moved(self, runs: Sequence[_Run], layers: int) -> list[_Run]:
+        """The same weights of so many layers further."""
+        by = [layers * each for each in self._each]
+        return [(number, place + by[number], end + by[number]) for number, place, end in runs]
+
+    def _worked_out(self, section: Section, layer: int) -> Heard:
         found = []
         for note, (_, kind, weight) in enumerate(section.notes):
             if kind == "gradient":
-                before, after = self._arrived(self.place[weight, layer])
+                number, place, each = self.places[weight]
+                before, after = self._arrived(number, place + layer * each)
                 if before or after:
                     found.append((note, before, after))
         return tuple(found)
 
-    def _arrived(self, where: tuple[int, int]) -> tuple[list[Event], list[Event]]:
+    def _arrived(self, number: int, place: int) -> tuple[list[Event], list[Event]]:
         before = list(self._begin())
-        is_last = self.turn == self.micro_batches - 1
-        if self.stage == 1 and not (self.overlaps and is_last):
-            return before, [] if self.turn else [self._whole(where, self._category, WHOLE)]
-        before += self._add(where)
+        numel = self.groups[number].numels[place]
+        if self._waits:
+            return before, [] if self.turn else [self._whole(number, place, WHOLE)]
+        before += self._add((number, place, place + 1), numel)
         is_there = self.stage == 1 and self.turn > 0
-        if self._is_large(where):
-            if self.stage == 1 and where not in self.own:
-                self.left.append(where)
-            return before, [] if is_there else [self._whole(where, self._category, LARGE)]
-        return before, [self._whole(where, self._category, COPIED, freed=True)] if is_there else []
+        if numel > self.size:
+            if self.stage == 1 and place not in self.own[number]:
+                self.left.append((number, place, place + 1))
+            return before, [] if is_there else [self._whole(number, place, LARGE)]
+        return before, [self._whole(number, place, COPIED, freed=True)] if is_there else []
+
+    @property
+    def _waits(self) -> bool:
+        """Whether gradients stay where they are, whoever owns them."""
+        is_last = self.turn == self.micro_batches - 1
+        return self.stage == 1 and not (self.overlaps and is_last)
 
     def _begin(self) -> Iterator[Event]:
         if not self.has_bucket:
@@ -104,18 +226,14 @@ class Buckets(Listener):
             for _ in range(self.buffers):
                 yield self._event("bucket for gradients", self.size, BUCKET)
 
-    def _numel(self, where: tuple[int, int]) -> int:
-        return self.groups[where[0]].numels[where[1]]
-
-    def _is_large(self, where: tuple[int, int]) -> bool:
-        return self._numel(where) > self.size
-
-    def _add(self, where: tuple[int, int]) -> list[Event]:
+    def _add(self, run: _Run, numel: int) -> list[Event]:
         events = []
-        if self.filled + self._numel(where) > self.size:
+        if self.filled + numel > self.size:
             events = list(self._reduce())
-        self.inside.append(where)
-        self.filled += self._numel(where)
+        if not self.inside:
+            self._since, self._is_foreign = self._layer, False
+        self.inside.append(run)
+        self.filled += numel
         return events
 
     def _reduce(self) -> Iterator[Event]:
@@ -123,27 +241,31 @@ class Buckets(Listener):
         for numel in self._flattened():
             yield self._event("tensor of several owners' gradients", numel, FLAT)
             yield self._event("tensor of several owners' gradients", -numel, GONE)
-        for where in self.inside:
-            mine = where in self.own
-            if mine and self.offloads:
-                yield from self._to_the_cpu(where)
-            elif mine and not self.has_own:
-                self.has_own = True
-                yield self.sized("buffer of own gradients", self.own_bytes, Category.GRADIENTS, OWN)
-            if self._is_large(where) and (mine or self.stage == 2):
-                yield self._whole(where, self._category, GONE, freed=True)
+        mine = [
+            (number, place)
+            for number, first, end in self.inside
+            for place in _common(range(first, end), self.own[number])
+        ]
+        if mine and self.offloads:
+            for number, place in mine:
+                yield from self._to_the_cpu(number, place)
+        elif mine and not self.has_own:
+            self.has_own = True
+            yield self.sized("buffer of own gradients", self.own_bytes, Category.GRADIENTS, OWN)
+        if self.filled > self.size and (mine or self.stage == 2):
+            ((number, place, _),) = self.inside
+            yield self._whole(number, place, GONE, freed=True)
         self.inside = []
         self.filled = 0
 
-    def _to_the_cpu(self, where: tuple[int, int]) -> Iterator[Event]:
+    def _to_the_cpu(self, number: int, place: int) -> Iterator[Event]:
         """A gradient's norm is taken, and it is copied to the CPU in 32 bits."""
         if self.turn < self.micro_batches - 1:
             return  # as it is, into the CPU's sums
-        numel = self.pieces[where]
+        numel = dict(self.groups[number].owners(place, place + 1))[self.rank]
         size = rounded(8 * numel)
         yield self.sized("own gradient in fp64", size, Category.TEMPORARY, NORM)
         yield self.sized("norm of a gradient", UNIT_BYTES, Category.TEMPORARY, NORM)
-        self.norms += UNIT_BYTES
         yield self.sized("own gradient in fp64", -size, Category.TEMPORARY, GONE)
         if self.item_bytes != 4:
             size = rounded(4 * numel)
@@ -160,13 +282,13 @@ class Buckets(Listener):
         Neighbours of one owner are one part of the bucket already, and are copied only where
         another owner's come with them.
         """
-        parts: list[tuple[tuple[int, int], int]] = []
-        for number, place in self.inside:
-            for owner, numel in self.groups[number].owned(place):
-                if parts and parts[-1][0] == (owner, 0):
-                    parts[-1] = ((owner, 0), parts[-1][1] + numel)
+        parts: list[tuple[int, int]] = []
+        for number, first, end in self.inside:
+            for owner, numel in self.groups[number].owners(first, end):
+                if parts and parts[-1][0] == owner:
+                    parts[-1] = (owner, parts[-1][1] + numel)
                 else:
-                    parts.append(((owner, 0), numel))
+                    parts.append((owner, numel))
         together = count = 0
         for _, numel in parts:
             together += numel
@@ -177,6 +299,37 @@ class Buckets(Listener):
                 together = count = 0
         if count > 1:
             yield together
+
+    # -- rounds of layers -------------------------------------------------------------------------
+
+    def mark(self, section: Section, layer: int, step: int) -> tuple[Hashable, object] | None:
+        """What is in the bucket, and who owns it; None where it is of several GPUs."""
+        self._come_to(section)
+        if not self._quick or (key := self._stands(layer)) is None:
+            return None
+        return key, _Mark(layer=layer, step=step, owners=self._owners(layer, layer))
+
+    def jump(self, before: object, now: object, left: int) -> int:
+        """Pass over rounds of layers of one owner, whose gradients fill as many buckets alike."""
+        assert isinstance(before, _Mark)
+        assert isinstance(now, _Mark)
+        length = before.layer - now.layer
+        if self._waits:
+            return left // length
+        owners, step = now.owners, now.step
+        if before.owners != owners or owners is None or step != -1:
+            return 0
+        # A backward pass ends in the owner's lowest layer, of any group.
+        lowest = 0
+        for owner, (share, begin, each, starts, _) in zip(owners, self._layers, strict=True):
+            lowest = max(lowest, -(-(bisect_left(starts, owner * share) - begin) // each))
+        rounds = min(left, now.layer - lowest + 1) // length
+        if rounds * length < _FEW:
+            return 0
+        by = -rounds * length
+        self.inside = self._moved(self.inside, by)
+        self._since += by
+        return rounds
 
     # -- the end of a backward pass ---------------------------------------------------------------
 
@@ -191,28 +344,41 @@ class Buckets(Listener):
             for _ in range(self.buffers):
                 yield self._event("bucket for gradients", -self.size, GONE)
             self.has_bucket = False
-        for where in self.left:
-            yield self._whole(where, self._category, GONE, freed=True)
+        for number, place, _ in self.left:
+            yield self._whole(number, place, GONE, freed=True)
         self.left = []
         if self.stage == 2 and self.turn and self.has_own:
             yield self.sized("buffer of own gradients", -self.own_bytes, Category.GRADIENTS, ADDED)
         self.has_own = False
+        self._section = None
         self.turn += 1
 
     def _all_at_once(self) -> Iterator[Event]:
-        """ZeRO-1 sums all gradients after the last micro-batch, weight by weight."""
+        """ZeRO-1 sums all gradients after the last micro-batch, bucket by bucket."""
         copied = 0
-        for where in self.place.values():
-            events = self._add(where)
-            if events:
-                if copied:
-                    yield self._copied(copied)
-                copied = 0
-                yield from events
-            if not self._is_large(where):
-                copied += rounded(self._numel(where) * self.item_bytes)
-            elif where not in self.own:
-                self.left.append(where)
+        for number, group in enumerate(self.groups):
+            sizes = {numel: rounded(numel * self.item_bytes) for numel in set(group.numels)}
+            taken = [0, *accumulate(map(sizes.__getitem__, group.numels))]
+            until = [*group.starts, group.starts[-1] + group.numels[-1]]
+            first, last = 0, len(group.numels)
+            while first < last:
+                # As many as there is room for; one that is larger than the bucket has it alone.
+                room = self.size - self.filled
+                end = bisect_right(until, until[first] + room, first + 1) - 1
+                if end == first:
+                    events = list(self._reduce())
+                    if events and copied:
+                        yield self._copied(copied)
+                        copied = 0
+                    yield from events
+                    end = max(first + 1, bisect_right(until, until[first] + self.size) - 1)
+                self.inside.append((number, first, end))
+                self.filled += until[end] - until[first]
+                if self.filled <= self.size:
+                    copied += taken[end] - taken[first]
+                elif first not in self.own[number]:
+                    self.left.append((number, first, end))
+                first = end
         if copied:
             yield self._copied(copied)
         yield from self._reduce()
@@ -224,12 +390,11 @@ class Buckets(Listener):
 
     # -- events -----------------------------------------------------------------------------------
 
-    def _whole(
-        self, where: tuple[int, int], category: Category, why: str, *, freed: bool = False
-    ) -> Event:
-        name = self.groups[where[0]].keys[where[1]][0]
-        size = rounded(self._numel(where) * self.item_bytes)
-        return self.sized(f"gradient of {name}", -size if freed else size, category, why)
+    def _whole(self, number: int, place: int, why: str, *, freed: bool = False) -> Event:
+        group = self.groups[number]
+        size = rounded(group.numels[place] * self.item_bytes)
+        name = f"gradient of {group.keys[place][0]}"
+        return self.sized(name, -size if freed else size, self._category, why)
 
     def _event(self, name: str, numel: int, why: str) -> Event:
         size = rounded(abs(numel) * self.item_bytes)
@@ -249,6 +414,11 @@ class Buckets(Listener):
                 moment=f"in the backward pass, at the {name} (DeepSpeed)",
             )
         return found
+
+
+def _common(one: range, other: range) -> range:
+    """What is in both of two stretches."""
+    return range(max(one.start, other.start), min(one.stop, other.stop))
 
 
 NORM = "The norm of a gradient is taken in 64 bits, of one whole tensor at a time."

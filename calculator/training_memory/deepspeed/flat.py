@@ -28,38 +28,45 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Weights that the optimizer treats alike: their keys, how many numbers each has, and GPUs."""
+    """Weights that the optimizer treats alike, each one's numbers, and over how many GPUs.
 
+    ``weights`` are the same as layers; ``keys``, ``numels`` and ``starts`` have one after another.
+    Each GPU owns ``share`` numbers.
+    """
+
+    weights: Weights
     keys: tuple[Key, ...]
     numels: tuple[int, ...]
     starts: tuple[int, ...]
     gpus: int
+    share: int
 
-    @property
-    def share(self) -> int:
-        """How many numbers each GPU owns."""
-        alignment = ALIGNMENT * self.gpus
-        return -(-(self.starts[-1] + self.numels[-1]) // alignment) * ALIGNMENT
-
-    def owned(self, place: int) -> list[tuple[int, int]]:
-        """Which GPUs own a weight, and how many numbers of it each."""
-        begin, share = self.starts[place], self.share
-        end = begin + self.numels[place]
-        owners = range(begin // share, (end - 1) // share + 1)
+    def owners(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Which GPUs own something of the weights from a place to before another, and how much."""
+        share = self.share
+        begin, stop = self.starts[first], self.starts[end - 1] + self.numels[end - 1]
         return [
-            (owner, min(end, (owner + 1) * share) - max(begin, owner * share)) for owner in owners
+            (owner, min(stop, (owner + 1) * share) - max(begin, owner * share))
+            for owner in range(begin // share, (stop - 1) // share + 1)
         ]
+
+    def places(self, rank: int) -> range:
+        """The weights that a GPU owns something of."""
+        begin, end = rank * self.share, (rank + 1) * self.share
+        first = max(0, bisect_right(self.starts, begin) - 1)
+        if self.starts[first] + self.numels[first] <= begin:
+            first += 1
+        return range(first, max(first, bisect_left(self.starts, end)))
 
     def of(self, rank: int) -> list[tuple[int, int]]:
         """The weights that a GPU owns something of, by place, and how many numbers."""
-        begin, end = rank * self.share, (rank + 1) * self.share
-        some = range(bisect_right(self.starts, begin) - 1, bisect_left(self.starts, end))
-        starts, numels = self.starts, self.numels
-        return [
-            (place, min(end, starts[place] + numels[place]) - max(begin, starts[place]))
-            for place in some
-            if starts[place] + numels[place] > begin
-        ]
+        places = self.places(rank)
+        found = list(zip(places, self.numels[places.start : places.stop], strict=True))
+        # Of the first and the last a part may be another GPU's.
+        for at in {0, len(found) - 1} if found else ():
+            place = places[at]
+            found[at] = place, dict(self.owners(place, place + 1))[rank]
+        return found
 
     def divided(self) -> list[int]:
         """How many numbers of each weight a GPU has, where each is divided by itself."""
@@ -188,12 +195,15 @@ def groups(model: Model, implementation: str, gpus: int, tuning: Tuning) -> tupl
         numels = of.numels()
         if numels:
             starts = accumulate(numels[:-1], initial=0)
+            alignment = ALIGNMENT * gpus
             found.append(
                 Group(
+                    weights=of,
                     keys=tuple(of.keys()),
                     numels=tuple(numels),
                     starts=tuple(starts),
                     gpus=gpus,
+                    share=-(-sum(numels) // alignment) * ALIGNMENT,
                 )
             )
     return tuple(found)

@@ -241,7 +241,7 @@ class Gathering(Listener):
 
     # -- rounds of layers --------------------------------------------------------------------------
 
-    def mark(self, layer: int, step: int) -> tuple[Hashable, object]:
+    def mark(self, section: Section, layer: int, step: int) -> tuple[Hashable, object]:
         """All that decides what comes next; of weights, how far they are from this layer's."""
         moved = (-layer * self.each).__add__
         around = self.there & self.outside

@@ -192,7 +192,7 @@ class Scattering(Listener):
 
     # -- rounds of layers --------------------------------------------------------------------------
 
-    def mark(self, layer: int, step: int) -> tuple[Hashable, object]:
+    def mark(self, section: Section, layer: int, step: int) -> tuple[Hashable, object]:
         """What is in the bucket, told by how far it is from this layer."""
         mark = _Mark(layer, step)
         if not self.given:  # it only became fuller, and may be large

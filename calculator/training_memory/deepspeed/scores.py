@@ -180,7 +180,7 @@ def _listened(
         return _summed(conditions, turns)
     if conditions.stage == 3:
         return _gathered(made, conditions, turns, jumps=jumps)
-    return _kept(made, conditions, turns)
+    return _kept(made, conditions, turns, jumps=jumps)
 
 
 def _summed(given: Conditions, turns: dict[int, int]) -> Iterator[_Heard]:
@@ -194,7 +194,9 @@ def _summed(given: Conditions, turns: dict[int, int]) -> Iterator[_Heard]:
         yield _Heard(turn=turn, count=count, end=tuple(end))
 
 
-def _kept(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[_Heard]:
+def _kept(
+    made: Sized, given: Conditions, turns: dict[int, int], *, jumps: bool
+) -> Iterator[_Heard]:
     """Where every GPU has whole weights."""
     buckets = Buckets(
         given.groups,
@@ -205,10 +207,11 @@ def _kept(made: Sized, given: Conditions, turns: dict[int, int]) -> Iterator[_He
         item_bytes=given.item_bytes,
         micro_batches=given.micro_batches,
         offloads=given.offloads,
+        quick=jumps,
     )
     for turn, count in turns.items():
         buckets.turn = turn
-        backward = hear(made, "backward", min(turn, 1), [buckets], jumps=False)
+        backward = hear(made, "backward", min(turn, 1), [buckets], jumps=jumps)
         end = tuple(buckets.end())
         yield _Heard(turn=turn, count=count, backward=backward, end=end)
 

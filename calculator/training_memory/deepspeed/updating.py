@@ -34,16 +34,15 @@ def optimizer_events(run: Run, optimizer: str, rank: int) -> Iterator[Event]:
         yield from _third_step(run, optimizer)
         return
     of, size = groups(run), item_bytes(run)
-    for group in of:
-        largest = max((numel for _, numel in group.of(rank)), default=0)
-        if largest:
+    owned = [[numel for _, numel in group.of(rank)] for group in of]
+    for own in owned:
+        if largest := max(own, default=0):
             size_bytes = rounded(NORM_BYTES * largest) + UNIT_BYTES
             yield from for_a_moment("a gradient in fp64 and its norm", size_bytes, NORM)
     yield event("norm of all gradients", 2 * UNIT_BYTES, Category.TEMPORARY, NORM)
-    for group in of:
-        parts = len(group.of(rank))
-        padded = sum(numel for _, numel in group.of(rank)) < group.share
-        yield from _update(group.share, size, optimizer, copies=parts + padded > 1)
+    for group, own in zip(of, owned, strict=True):
+        padded = sum(own) < group.share
+        yield from _update(group.share, size, optimizer, copies=len(own) + padded > 1)
     yield event("norm of all gradients", -2 * UNIT_BYTES, Category.TEMPORARY, GOES)
 
 

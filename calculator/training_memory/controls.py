@@ -7,6 +7,7 @@ address carries it: ``model=llama-7b&sequence=4096&hidden=8192``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl, urlencode
 
@@ -247,9 +248,21 @@ def is_binary(state: State) -> bool:
 
 def address(state: State) -> str:
     """A state as an address's fragment carries it, without the ``#``."""
-    return urlencode(
-        {name: _word(value) for name, value in state.items()}, safe=",", encoding="utf-8"
-    )
+    words = {name: _word(value) for name, value in state.items()}
+    if _PLAIN("".join(words) + "".join(words.values())):
+        return "&".join(map("=".join, words.items()))
+    return urlencode(words, safe=",", encoding="utf-8")
+
+
+#: Finds words in which nothing need be quoted; quoting goes through them letter by letter.
+_PLAIN = re.compile(r"[\w.~,-]*", re.ASCII).fullmatch
+
+
+def setting(name: str, value: str) -> str:
+    """A change of one field to an address, or to nothing, as a link carries it."""
+    for mark in "%=&+,":
+        value = value.replace(mark, f"%{ord(mark):X}")
+    return f"{name}={value}"
 
 
 def _word(value: object) -> str:

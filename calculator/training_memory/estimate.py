@@ -131,7 +131,7 @@ class Estimate:
         """Whether the run's GPU is enough for it: yes, tight or no; None where none was named."""
         return self.need.fits(self.run.gpu) if self.run.gpu else None
 
-    @property
+    @cached_property
     def omitted(self) -> tuple[str, ...]:
         """What this accounting leaves out, a sentence each."""
         return omitted(self.run)

@@ -104,6 +104,8 @@ SYMBOLS: dict[str, str] = {
     },
 }
 _ORDER = {symbol: place for place, symbol in enumerate(SYMBOLS)}
+#: A symbol's place among them.
+in_order = _ORDER.__getitem__
 
 #: A product of symbol powers, in writing order: (("s", 1), ("h", -1)) is s/h.
 Monomial = tuple[tuple[str, int], ...]

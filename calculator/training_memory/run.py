@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from functools import cached_property
 
 from . import catalog, gpus, layout, parallel, recipe, ring, sharding, switches, tuning
 from .blocks.ledger import Recompute
@@ -26,7 +27,7 @@ from .switches import Compile, Offload, Switches
 from .tuning import Tuning
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
     """One training run, checked.
 
@@ -59,11 +60,15 @@ class Run:
 
     def to_json(self) -> dict[str, object]:
         """The same run as plain values, every field written out; reads back as an equal run."""
+        return {**self._values, "shape": dict(self.shape)}
+
+    @cached_property
+    def _values(self) -> dict[str, object]:
         textbook = self.implementation is Implementation.PAPER
         by_stages = self.implementation in BY_STAGES
         return {
             "model": self.model.id,
-            "shape": dict(self.shape),
+            "shape": None,
             **self._own(),
             "sequence": self.sequence,
             "micro_batch": self.micro_batch,

@@ -7,6 +7,7 @@ shown under the other's name.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from .errors import InputError
 
@@ -20,45 +21,42 @@ _COUNT = re.compile(r"(\d{1,3}(?:[,_\u202f\u00a0 ]\d{3})+|\d+)\s*([kKmM]?)")
 _COUNT_SUFFIX = {"": 1, "k": 1024, "m": 1024**2}
 
 
-def _divide_rounded(value: int, divisor: int, digits: int) -> str:
-    """``value / divisor`` to ``digits`` decimals, halves away from zero, in whole numbers.
+@lru_cache(maxsize=1024)  # an answer shows most sizes several times
+def ratio(numerator: int, denominator: int, digits: int = 1) -> str:
+    """A quotient of two counts to ``digits`` decimals: ``ratio(199.5e9, 80e9) == "2.5"``.
 
-    Floats would make the last digit depend on the platform's rounding of a value this large.
+    Halves go away from zero. Whole numbers throughout: floats would make the last digit depend on
+    the platform's rounding of a value this large.
     """
     scale = 10**digits
-    scaled = (abs(value) * scale * 2 + divisor) // (2 * divisor)
+    scaled = (abs(numerator) * scale * 2 + denominator) // (2 * denominator)
     whole, rest = divmod(scaled, scale)
-    sign = "-" if value < 0 and scaled else ""
+    sign = "-" if numerator < 0 and scaled else ""
     text = f"{sign}{whole:,}"
     return f"{text}.{rest:0{digits}d}" if digits else text
 
 
 def gb(value_bytes: int, digits: int = 1) -> str:
     """Bytes as GB (10**9), without the unit: ``gb(199_539_351_552) == "199.5"``."""
-    return _divide_rounded(value_bytes, GB, digits)
+    return ratio(value_bytes, GB, digits)
 
 
 def gib(value_bytes: int, digits: int = 1) -> str:
     """Bytes as GiB (2**30), without the unit."""
-    return _divide_rounded(value_bytes, GIB, digits)
+    return ratio(value_bytes, GIB, digits)
 
 
 def show_bytes(value_bytes: int, *, binary: bool = False, digits: int = 1) -> str:
     """Bytes in the largest unit that leaves at least one: ``"199.5 GB"``, ``"96 B"``."""
     for name, size in _BINARY if binary else _DECIMAL:
         if abs(value_bytes) >= size:
-            return f"{_divide_rounded(value_bytes, size, digits)} {name}"
+            return f"{ratio(value_bytes, size, digits)} {name}"
     return f"{value_bytes} B"
-
-
-def ratio(numerator: int, denominator: int, digits: int = 1) -> str:
-    """A quotient of two counts to ``digits`` decimals: ``ratio(199.5e9, 80e9) == "2.5"``."""
-    return _divide_rounded(numerator, denominator, digits)
 
 
 def percent(part: int, whole: int, digits: int = 0) -> str:
     """A share as a percentage without the sign: ``percent(7, 10) == "70"``."""
-    return _divide_rounded(part * 100, whole, digits)
+    return ratio(part * 100, whole, digits)
 
 
 def parse_count(field: str, value: object, *, least: int = 1, most: int | None = None) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 
 from ..categories import Category
 from ..estimate import Estimate, RankEstimate
@@ -52,13 +53,14 @@ def drawing(
     longest = max(most, capacity) if capacity is not None and near else most
     top = longest + longest // 50 + 1
     show = sizes(together, binary=binary)
+    shown = [(category, size, show(size)) for category, size in worst.totals.items()]
     parts = [
         *_ticks(top, binary=binary),
-        *_segments(worst, top, show, prefix),
+        *_segments(shown, top, prefix),
         *(_capacity(estimate, top, near=near) if capacity is not None else ()),
         _line("peak", worst.peak_bytes, top, 24),
         _label(f"Peak {show(worst.peak_bytes)}", worst.peak_bytes, top, 34),
-        *_labels(worst, top, show),
+        *_labels(shown, top),
     ]
     return (
         f'<svg class="tm-bar" width="100%" height="{HEIGHT}" role="img" '
@@ -87,10 +89,13 @@ def _ticks(top: int, *, binary: bool) -> Iterator[str]:
         yield label.drawn(top, y=_TICKS, css=f"tm-tick-label{roomy}")
 
 
-def _segments(on: RankEstimate, top: int, show: Show, prefix: str) -> Iterator[str]:
+#: A kind of memory, its bytes, and these as they are shown.
+_Shown = tuple[Category, int, str]
+
+
+def _segments(shown: Sequence[_Shown], top: int, prefix: str) -> Iterator[str]:
     start = 0
-    for category, size in on.totals.items():
-        value = show(size)
+    for category, size, value in shown:
         place = f'x="{share(start, top)}" y="{_TOP}" width="{share(size, top)}" height="{_HEIGHT}"'
         pattern = (
             f'<rect {place} fill="url(#{prefix}-pattern-{category})"/>'
@@ -105,16 +110,18 @@ def _segments(on: RankEstimate, top: int, show: Show, prefix: str) -> Iterator[s
         start += size
 
 
-def _labels(on: RankEstimate, top: int, show: Show) -> Iterator[str]:
+def _labels(shown: Sequence[_Shown], top: int) -> Iterator[str]:
     """What stands within the segments, above the lines that cross them."""
     start = 0
-    for category, size in on.totals.items():
-        yield f"<g>{_inside(category, show(size), start, size, top)}</g>"
+    for category, size, value in shown:
+        yield f"<g>{_inside(category, value, start, size, top)}</g>"
         start += size
 
 
 def _inside(category: Category, value: str, start: int, size: int, top: int) -> str:
     """A segment's name and value, each shown once the drawing is wide enough for it."""
+    if not size:
+        return ""
     x = share(2 * start + size, 2 * top)
     both = _break(max(_NAME * len(category.heading), _VALUE * len(value)) + _AROUND, size, top)
     alone = _break(_VALUE * len(value) + _AROUND, size, top)
@@ -133,7 +140,8 @@ def _inside(category: Category, value: str, start: int, size: int, top: int) -> 
 
 def _break(needed: int, size: int, top: int) -> int | None:
     """The least of :data:`BREAKS` at which a segment is ``needed`` (1/100 rem) wide, if any."""
-    return next((rem for rem in BREAKS if rem * 100 * size >= needed * top), None)
+    place = bisect_left(BREAKS, -(-needed * top // (100 * size)))
+    return BREAKS[place] if place < len(BREAKS) else None
 
 
 def _capacity(estimate: Estimate, top: int, *, near: bool) -> Iterator[str]:

@@ -29,19 +29,20 @@ _BELOW: Mapping[Place, tuple[tuple[Place, str], ...]] = {
 def shown(run: Run) -> dict[str, str]:
     """What each control holds for a run, by the field's name; flags are "true" or "false"."""
     values: dict[str, object] = {**run.to_json(), "gpu": run.gpu.id if run.gpu else "none"}
-    found = {}
-    for field in FIELDS:
-        value = values[field.name] if field.name in values else getattr(run.model, field.name)
-        found[field.name] = _shown(field, value)
-    return found
+    return {
+        field.name: _shown(
+            field, values[field.name] if field.name in values else getattr(run.model, field.name)
+        )
+        for field in FIELDS
+    }
 
 
 def _shown(field: Field, value: object) -> str:
     if value is None:
         return ""
-    if field.kind is Kind.NUMBER and isinstance(value, int):
-        return f"{value:,}"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:,}" if field.kind is Kind.NUMBER and isinstance(value, int) else str(value)
 
 
 def title(run: Run, state: State) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from ..categories import Category
 from ..derivation import Entry, Line, derive
 from ..estimate import Estimate
-from ..formula import SYMBOLS
+from ..formula import SYMBOLS, in_order
 from ..implementations import Implementation
 from ..run import Run
 from ..units import show_bytes
@@ -136,8 +136,7 @@ def _symbols(entries: Sequence[Entry]) -> str:
                 used.setdefault(symbol, entry.values[symbol])
     items = "".join(
         f"<div><dt><math><mi>{symbol}</mi></math></dt>"
-        f"<dd>{escape(meaning)} <b>{used[symbol]:,}</b></dd></div>"
-        for symbol, meaning in SYMBOLS.items()
-        if symbol in used
+        f"<dd>{escape(SYMBOLS[symbol])} <b>{used[symbol]:,}</b></dd></div>"
+        for symbol in sorted(used, key=in_order)
     )
     return f'<dl class="tm-symbols">{items}</dl>'

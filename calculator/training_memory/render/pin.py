@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from urllib.parse import urlencode
 
-from ..controls import PIN, State, pin
+from ..controls import PIN, State, pin, setting
 from ..errors import InputError
 from .svg import escape
 
@@ -34,6 +33,6 @@ def unpinnable(errors: Iterable[InputError]) -> str:
 
 
 def _button(value: str, words: str, *, usable: bool) -> str:
-    change = escape(urlencode({PIN: value}))
+    change = escape(setting(PIN, value))
     disabled = "" if usable else " disabled"
     return f'<button type="button" class="tm-quiet" data-set="{change}"{disabled}>{words}</button>'

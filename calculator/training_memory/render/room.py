@@ -7,6 +7,7 @@ A drawing has no width when it is made: it takes the page's. So what is written 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from ..records import dataclass
@@ -36,13 +37,19 @@ class Label:
     @property
     def reach(self) -> tuple[int, int]:
         """How far it reaches to the left and to the right of its place, in 1/100 rem."""
-        letters = sum(map(str.islower, self.words))
-        wide = _LETTER * letters + _OTHER * (len(self.words) - letters)
+        wide = _width(self.words)
         return {"start": (0, wide), "middle": (wide // 2, wide // 2)}.get(self.anchor, (wide, 0))
 
     def at(self, place: int) -> Label:
         """The same label at another place."""
         return Label(words=self.words, place=place, anchor=self.anchor)
+
+
+@lru_cache(maxsize=256)  # the ticks and phases of a picture are those of the one before
+def _width(words: str) -> int:
+    """About how wide words are, in 1/100 rem."""
+    letters = sum(map(str.islower, words))
+    return _LETTER * letters + _OTHER * (len(words) - letters)
 
 
 def room_from(labels: Sequence[Label], whole: int) -> int:

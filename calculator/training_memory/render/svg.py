@@ -7,17 +7,19 @@ come from classes: a page with a strict policy allows no ``style`` attribute.
 
 from __future__ import annotations
 
-from html import escape
+import html
+from functools import lru_cache
 
 from ..categories import Category
-from ..units import percent
+from ..units import ratio
 
-__all__ = ["escape", "share", "swatch", "text"]
+#: ``html.escape``; an answer is made of the same words again and again.
+escape = lru_cache(maxsize=1024)(html.escape)
 
 
 def share(part: int, whole: int) -> str:
     """A part of the width: ``share(1, 3) == "33.333%"``."""
-    return f"{percent(part, whole, 3)}%"
+    return f"{ratio(100 * part, whole, 3)}%"
 
 
 def text(words: str, *, x: str, y: int, css: str, anchor: str = "start") -> str:
@@ -25,6 +27,7 @@ def text(words: str, *, x: str, y: int, css: str, anchor: str = "start") -> str:
     return f'<text class="{css}" x="{x}" y="{y}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
+@lru_cache(maxsize=64)
 def swatch(category: Category, prefix: str) -> str:
     """A small square in the category's colour and pattern, for legends and tables."""
     square = 'width="12" height="12" rx="2"'

@@ -49,6 +49,10 @@ AROUND = 2
 AROUND_ADAPTERS = 3
 
 
+#: Where more weights are there, layers are heard sooner than it is told where they stand.
+_MANY = 1000
+
+
 class _Gather:
     """Weights gathered together, and how many of them are still waited for."""
 
@@ -241,8 +245,10 @@ class Gathering(Listener):
 
     # -- rounds of layers --------------------------------------------------------------------------
 
-    def mark(self, section: Section, layer: int, step: int) -> tuple[Hashable, object]:
+    def mark(self, section: Section, layer: int, step: int) -> tuple[Hashable, object] | None:
         """All that decides what comes next; of weights, how far they are from this layer's."""
+        if len(self.there) + len(self.flying) > _MANY:
+            return None
         moved = (-layer * self.each).__add__
         around = self.there & self.outside
         key = (

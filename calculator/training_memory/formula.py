@@ -131,6 +131,8 @@ def _reciprocal(value: Fraction | int) -> Fraction | int:
     return Fraction(1) / value
 
 
+#: What a formula adds up, in order.
+Terms = tuple[tuple[Monomial, "Fraction | int"], ...]
 _NO_TERMS: Mapping[Monomial, Fraction | int] = {}
 
 
@@ -165,7 +167,7 @@ class Formula:
 
     def __mul__(self, other: Formula | int) -> Formula:
         if isinstance(other, int):  # by far the most often
-            return Formula({monomial: value * other for monomial, value in self._terms.items()})
+            return _times_number(tuple(self._terms.items()), other)
         result: dict[Monomial, Fraction | int] = {}
         for left, x in self._terms.items():
             for right, y in other._terms.items():
@@ -177,10 +179,7 @@ class Formula:
 
     def __truediv__(self, other: Formula | int) -> Formula:
         if isinstance(other, int):
-            inverse_of = _reciprocal(other)
-            return Formula(
-                {monomial: value * inverse_of for monomial, value in self._terms.items()}
-            )
+            return _over_number(tuple(self._terms.items()), other)
         divisor = other._terms
         if len(divisor) != 1:
             raise ValueError("a formula divides only by a single term")
@@ -241,6 +240,21 @@ class Formula:
         return " + ".join(style.term(*term) for term in self._terms.items()).replace("+ -", "− ")
 
 
+# The same few sizes are worked out again and again. Equal ones of another order are others here, as
+# they are written otherwise.
+
+
+@lru_cache(maxsize=1024)
+def _times_number(terms: Terms, number: int) -> Formula:
+    return Formula({monomial: value * number for monomial, value in terms})
+
+
+@lru_cache(maxsize=512)
+def _over_number(terms: Terms, number: int) -> Formula:
+    inverse = _reciprocal(number)
+    return Formula({monomial: value * inverse for monomial, value in terms})
+
+
 def split_term(monomial: Monomial) -> tuple[Monomial, Monomial]:
     """A term's symbols above and below the fraction bar, all powers positive."""
     above = tuple((symbol, power) for symbol, power in monomial if power > 0)
@@ -278,9 +292,15 @@ _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def as_formula(value: Formula | int) -> Formula:
     """A whole number as a formula without symbols; a formula as it is."""
-    return value if isinstance(value, Formula) else Formula({(): value})
+    return value if isinstance(value, Formula) else _number(value)
 
 
+@lru_cache(maxsize=128)
+def _number(value: int) -> Formula:
+    return Formula({(): value})
+
+
+@lru_cache(maxsize=512)
 def symbol(name: str) -> Formula:
     """The formula that is one symbol of :data:`SYMBOLS`."""
     if name not in SYMBOLS:

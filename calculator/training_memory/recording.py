@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from itertools import compress, count, groupby
+from operator import itemgetter
 
 from .autograd import operations as op
 from .autograd.backward import BackwardPass
@@ -31,6 +33,10 @@ REPEATED = 1
 MOST_MICRO_BATCHES = 2
 
 
+#: A note of a section: how many moves come before it, what it is, and the weight's name.
+Heard = tuple[int, str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """A part of the step, such as the forward pass of a layer: its moves in order.
@@ -45,8 +51,8 @@ class Section:
     moves: tuple[Move, ...]
     running: Running = field(compare=False)
     before_last: Section | None = None
-    #: What others listen for: how many moves come before it, what it is, and the weight's name.
-    notes: tuple[tuple[int, str, str], ...] = ()
+    #: What others listen for.
+    notes: tuple[Heard, ...] = ()
     #: Its events as they were last put into words, for one micro-batch and for several.
     words: dict[bool, tuple[tuple[int, Event], ...]] = field(default_factory=dict, compare=False)
     #: Where they bend a picture, once it was drawn.
@@ -138,40 +144,51 @@ def of_memory(memory: Memory, starts: Sequence[int] = (0,)) -> Recording:
 
 
 def _of_memory(memory: Memory, starts: Sequence[int]) -> Work[Recording]:
-    places: dict[Formula, int] = {}
-    formula_of = tuple(_places(memory.facts, places))
+    formulas, formula_of = _formulas(memory.facts)
+    made = _made_by(memory.facts)
     yield
-    sections = yield from _sections(memory, starts)
+    sections = yield from _sections(memory, starts, made.get(("embedding", 0), set()))
     return Recording(
         sections=sections,
         facts=tuple(memory.facts),
-        formulas=tuple(places),
+        formulas=formulas,
         formula_of=formula_of,
-        leaving=tuple(sorted(set(_leaving(sections, memory.facts)))),
+        leaving=_leaving(sections, made),
     )
 
 
-def _places(facts: Sequence[Facts], places: dict[Formula, int]) -> Iterator[int]:
-    """Each storage's formula by its place among the different ones, which go into ``places``."""
+def _formulas(facts: Sequence[Facts]) -> tuple[tuple[Formula, ...], tuple[int, ...]]:
+    """The different sizes, and each storage's place among them."""
     # Most storages share the very object that counts their numbers: it is multiplied but once.
-    known: dict[tuple[int, str], int] = {}
-    for one in facts:
-        key = (id(one.numel), one.dtype)
-        place = known.get(key)
-        if place is None:
-            place = known[key] = places.setdefault(one.bytes, len(places))
-        yield place
+    keys = [(id(one.numel), one.dtype) for one in facts]
+    places: dict[Formula, int] = {}
+    place_of = {
+        key: places.setdefault(one.bytes, len(places))
+        for key, one in dict(zip(keys, facts, strict=True)).items()
+    }
+    return tuple(places), tuple(map(place_of.__getitem__, keys))
 
 
-def _leaving(sections: Sequence[Section], facts: Sequence[Facts]) -> Iterator[int]:
-    repeated = {number: one.part[0] for number, one in enumerate(facts) if one.part[1] == REPEATED}
-    names = set(repeated.values())
+def _made_by(facts: Sequence[Facts]) -> dict[PartOf, set[int]]:
+    """The storages that each part makes."""
+    parts = [one.part for one in facts]
+    made: dict[PartOf, set[int]] = {}
+    for part, storages in groupby(range(len(parts)), parts.__getitem__):
+        made.setdefault(part, set()).update(storages)
+    return made
+
+
+_storage_of = itemgetter(0)
+
+
+def _leaving(sections: Sequence[Section], made: Mapping[PartOf, set[int]]) -> tuple[int, ...]:
+    repeated = {name: storages for (name, index), storages in made.items() if index == REPEATED}
+    found = set[int]()
     for section in sections:
-        own = section.part[0]
-        if names - {own}:
-            for storage, _, _ in section.moves:
-                if repeated.get(storage, own) != own:
-                    yield storage
+        for name, storages in repeated.items():
+            if name != section.part[0]:
+                found.update(storages.intersection(map(_storage_of, section.moves)))
+    return tuple(sorted(found))
 
 
 def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Work[Tensor | None]:
@@ -198,58 +215,60 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Wo
     return logits if structure.held_logits else None
 
 
-def _sections(memory: Memory, starts: Sequence[int]) -> Work[tuple[Section, ...]]:
+def _sections(memory: Memory, starts: Sequence[int], shared: Set[int]) -> Work[tuple[Section, ...]]:
+    """All sections; ``shared`` are the storages that all layers share."""
     found = []
     marks = [*memory.marks, (len(memory.moves), "", NOWHERE)]
-    heard: dict[int, list[tuple[int, str, str]]] = {}
+    heard: dict[int, list[Heard]] = {}
     for before, mark, kind, weight in memory.notes or ():
         heard.setdefault(mark - 1, []).append((before - marks[mark - 1][0], kind, weight))
+    storages = len(memory.facts)
     turn = 0
     for place, (begin, phase, part) in enumerate(marks[:-1]):
         if place in starts[1:]:
             turn += 1
         moves = tuple(memory.moves[begin : marks[place + 1][0]])
         notes = tuple(heard.get(place, ()))
-        found.append(_section(memory, turn, phase, part, moves, notes))
+        about = turn, phase, part
+        before_last = None
+        if part == ("layer", REPEATED) and (left_out := _released(moves, shared)):
+            others = _without(left_out, moves, notes)
+            before_last = _section(storages, about, *others)
+        found.append(_section(storages, about, moves, notes, before_last))
         yield
     return tuple(found)
 
 
 def _section(
-    memory: Memory,
-    turn: int,
-    phase: str,
-    part: PartOf,
+    storages: int,
+    about: tuple[int, str, PartOf],
     moves: tuple[Move, ...],
-    notes: tuple[tuple[int, str, str], ...],
+    notes: tuple[Heard, ...],
+    before_last: Section | None = None,
 ) -> Section:
-    before_last = None
-    if part == ("layer", REPEATED):
-        left_out = [at for at, move in enumerate(moves) if _releases_shared(memory, move)]
-        if left_out:
-            own = tuple(move for at, move in enumerate(moves) if at not in left_out)
-            before_last = Section(
-                micro_batch=turn,
-                phase=phase,
-                part=part,
-                moves=own,
-                running=Running(own, len(memory.facts)),
-                notes=tuple(
-                    (at - sum(one < at for one in left_out), kind, weight)
-                    for at, kind, weight in notes
-                ),
-            )
+    turn, phase, part = about
     return Section(
         micro_batch=turn,
         phase=phase,
         part=part,
         moves=moves,
-        running=Running(moves, len(memory.facts)),
+        running=Running(moves, storages),
         before_last=before_last,
         notes=notes,
     )
 
 
-def _releases_shared(memory: Memory, move: Move) -> bool:
-    storage, source, target = move
-    return source >= 0 and target < 0 and memory.facts[storage].part[0] == "embedding"
+def _released(moves: Sequence[Move], among: Set[int]) -> list[int]:
+    """Which of the moves release a storage of some."""
+    found = compress(count(), map(among.__contains__, map(_storage_of, moves)))
+    return [at for at in found if moves[at][2] < 0]
+
+
+def _without(
+    left_out: Sequence[int], moves: tuple[Move, ...], notes: tuple[Heard, ...]
+) -> tuple[tuple[Move, ...], tuple[Heard, ...]]:
+    """Moves and notes without some of the moves."""
+    own = tuple(move for at, move in enumerate(moves) if at not in left_out)
+    return own, tuple(
+        (at - sum(one < at for one in left_out), kind, weight) for at, kind, weight in notes
+    )

@@ -7,8 +7,8 @@ added to it; a parameter takes the sum of all its uses.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 
 from ..categories import Category
 from ..formula import Formula
@@ -71,12 +71,12 @@ class BackwardPass:
 
     def _next(self) -> None:
         tape = self.tape
-        _, node = heapq.heappop(self.ready)
-        tape.mark("backward", *node.part)
+        node = heappop(self.ready)[1]
+        tape.go_on("backward", node.part)
         if node.hooks:
             for hook in node.hooks:
                 hook()
-            node.hooks.clear()
+            node.hooks = None
         if tape.notes is not None:
             tape.note_weights(node.inputs, "back")
         # What `with tape.module(…)` does, and below with a category, a good deal more quickly.
@@ -86,12 +86,12 @@ class BackwardPass:
             # PyTorch hands them on in the order of the inputs.
             found.reverse()
             for edge in node.inputs:
-                if isinstance(edge, tuple):
-                    self._hand_on(edge[0], edge[1], found)
-                elif edge is not None:
-                    self._hand_on(edge, 0, found)
-                else:
+                if edge is None:
                     found.pop()
+                elif isinstance(edge, tuple):
+                    self._hand_on(edge[0], edge[1], found)
+                else:
+                    self._hand_on(edge, 0, found)
         finally:
             tape.module_name = module
         if tape.notes is not None:
@@ -99,20 +99,20 @@ class BackwardPass:
 
     def _gradients(self, node: Node, grads: Grads) -> list[Tensor | None]:
         tape = self.tape
-        saved = [one if isinstance(one, Tensor) else tape.unpack(one) for one in node.saved]
+        saved = list(map(tape.unpack, node.saved)) if node.packed else node.saved
         category, tape.category = tape.category, Category.LOGITS if node.logits else WORKING
         try:
             found = list(node.backward(tape, grads) if node.backward else _over(tape, saved))
             # What a checkpoint made again is dropped here; what the node itself kept, and the
             # gradients it was given, only once its own are checked (call_function).
             del saved
-            for place, wanted in enumerate(node.expected):
+            for place, (numel, dtype) in enumerate(node.expected):
                 gradient = found[place]
-                if gradient is not None and wanted is not None:
-                    numel, dtype = wanted
-                    if gradient.numel is not numel or gradient.dtype != dtype:
-                        del gradient
-                        _bring(tape, found, place, numel, dtype)
+                if gradient is not None and (
+                    gradient.numel is not numel or gradient.dtype != dtype
+                ):
+                    del gradient
+                    _bring(tape, found, place, numel, dtype)
             gradient = None
         finally:
             tape.category = category
@@ -120,39 +120,39 @@ class BackwardPass:
         node.saved = []
         return found
 
-    def _hand_on(self, target: Node | Parameter, place: int, found: Grads) -> None:
+    def _hand_on(self, target: Node | Parameter, slot: int, found: Grads) -> None:
         """Let the last gradient wait for its node or parameter; run what waits for nothing more."""
         gradient = found.pop()  # here alone, so that it goes once it is added to another
+        grads = self.buffers.get(target)
         if gradient is not None:
-            grads = self.buffers.get(target)
             if grads is None:
-                outputs = target.outputs if isinstance(target, Node) else 1
-                grads = self.buffers[target] = [None] * outputs
-            old = grads[place]
+                grads = self.buffers[target] = [None] * target.outputs
+            old = grads[slot]
             if old is None:
-                grads[place] = gradient
+                grads[slot] = gradient
             else:
                 with self.tape.as_category(WORKING):
-                    grads[place] = self.sum_with(old, gradient)
+                    grads[slot] = self.sum_with(old, gradient)
                 del old
-            del grads
         del gradient
-        self.waiting[target] -= 1
-        if self.waiting[target]:
+        left = self.waiting[target] = self.waiting[target] - 1
+        if left:
             return
         if isinstance(target, Node):
-            if target not in self.buffers:
+            if grads is None:
                 self.buffers[target] = [None] * target.outputs
-            heapq.heappush(self.ready, (-target.sequence, target))
-        elif target in self.buffers:
-            self._accumulate(target, self.buffers.pop(target))
+            heappush(self.ready, (-target.sequence, target))
+        elif grads is not None:
+            del self.buffers[target]
+            self._accumulate(target, grads)
 
     def _accumulate(self, parameter: Parameter, grads: Grads) -> None:
         """A parameter takes its first gradient over as it is, and adds a further one in place."""
         gradient = grads.pop()
-        for hook in parameter.hooks:
-            hook()
-        parameter.hooks.clear()
+        if parameter.hooks:
+            for hook in parameter.hooks:
+                hook()
+            parameter.hooks = None
         if isinstance(parameter, Argument) and parameter.copies and gradient is not None:
             with self.tape.as_category(WORKING):
                 gradient = self.tape.new("gradient, side by side", gradient.numel, gradient.dtype)
@@ -172,10 +172,10 @@ class BackwardPass:
             parameter.arrived()
 
 
-def _over(tape: Tape, saved: Sequence[Tensor | None]) -> Iterator[Tensor]:
+def _over(tape: Tape, saved: Sequence[object]) -> Iterator[Tensor]:
     """Gradients that take the place of what was saved."""
     for one in saved:
-        assert one is not None
+        assert isinstance(one, Tensor)
         tape.count_as(one.storage, WORKING)
         yield one
 
@@ -199,10 +199,11 @@ def _dependencies(root: Node) -> dict[Node | Parameter, int]:
         for edge in todo.pop().inputs:
             if edge is None:
                 continue
-            target = edge if isinstance(edge, Parameter) else edge[0]
-            if target not in waiting:
-                waiting[target] = 0
+            target = edge[0] if isinstance(edge, tuple) else edge
+            if target in waiting:
+                waiting[target] += 1
+            else:
+                waiting[target] = 1
                 if isinstance(target, Node):
                     todo.append(target)
-            waiting[target] += 1
     return waiting

@@ -38,15 +38,13 @@ def keep_every_other_product() -> Keeps:
 class Frame:
     """One checkpointed region: how to run it again, and what a second run brought back."""
 
-    __slots__ = ("again", "cached", "keeps", "recomputed", "saved")
-
     def __init__(self, again: Callable[[], object], keeps: Keeps | None) -> None:
         self.again = again
         self.keeps = keeps
         self.saved = 0
-        self.recomputed: list[Tensor | None] | None = None
         #: Of each operation that a policy was asked about, in order: its outputs, if kept.
         self.cached: list[list[Tensor] | None] = []
+        self.recomputed: list[Tensor | None] | None = None
 
     def placeholder(self) -> Holder:
         """What a node saves in the first run."""
@@ -64,8 +62,6 @@ class Frame:
 class Holder:
     """Stands in a node for a tensor that a checkpoint did not keep."""
 
-    __slots__ = ("frame", "index")
-
     def __init__(self, frame: Frame, index: int) -> None:
         self.frame = frame
         self.index = index
@@ -73,8 +69,6 @@ class Holder:
 
 class Away:
     """Stands in a node or a checkpoint for a tensor that was copied to the CPU's memory."""
-
-    __slots__ = ("dtype", "name", "numel", "order", "wants")
 
     def __init__(self, name: str, numel: Formula, dtype: str, order: str, *, wants: bool) -> None:
         self.name = name

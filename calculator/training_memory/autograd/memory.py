@@ -23,8 +23,6 @@ NOWHERE: PartOf = ("", 0)
 class Use:
     """An operation that saved a storage for its backward pass: where it runs, and why it did."""
 
-    __slots__ = ("module", "operation", "part", "why")
-
     def __init__(self, operation: str, why: str, module: str, part: PartOf) -> None:
         self.operation = operation
         self.why = why
@@ -35,7 +33,9 @@ class Use:
 class Facts:
     """What is known of a storage: its size, where and as what it was made, and what saved it."""
 
-    __slots__ = ("category", "dtype", "module", "name", "numel", "part", "uses", "why")
+    uses: tuple[Use, ...] = ()
+    #: What it is for, where nothing saves it.
+    why = ""
 
     def __init__(
         self, numel: Formula, dtype: str, name: str, module: str, part: PartOf, category: Category
@@ -47,9 +47,6 @@ class Facts:
         self.module = module
         self.part = part
         self.category = category
-        self.uses: list[Use] = []
-        #: What it is for, where nothing saves it.
-        self.why = ""
 
     @property
     def bytes(self) -> Formula:
@@ -60,8 +57,6 @@ class Facts:
 class Storage:
     """Memory that is taken while this object lives."""
 
-    __slots__ = ("memory", "number")
-
     def __init__(self, memory: Memory, number: int) -> None:
         self.memory = memory
         self.number = number
@@ -70,22 +65,34 @@ class Storage:
         self.memory.release(self.number)
 
 
-class _While:
-    """Gives one of a memory's settings another value while a block runs."""
+class _InModule:
+    """Gives a memory another module's name while a block runs."""
 
-    __slots__ = ("before", "memory", "setting", "value")
-
-    def __init__(self, memory: Memory, setting: str, value: object) -> None:
+    def __init__(self, memory: Memory, name: str) -> None:
         self.memory = memory
-        self.setting = setting
-        self.value = value
+        self.name = name
+        self.before = memory.module_name
 
     def __enter__(self) -> None:
-        self.before = getattr(self.memory, self.setting)
-        setattr(self.memory, self.setting, self.value)
+        self.memory.module_name = self.name
 
     def __exit__(self, *_: object) -> None:
-        setattr(self.memory, self.setting, self.before)
+        self.memory.module_name = self.before
+
+
+class _AsCategory:
+    """Gives a memory another category while a block runs."""
+
+    def __init__(self, memory: Memory, category: Category) -> None:
+        self.memory = memory
+        self.category = category
+        self.before = memory.category
+
+    def __enter__(self) -> None:
+        self.memory.category = self.category
+
+    def __exit__(self, *_: object) -> None:
+        self.memory.category = self.before
 
 
 class Memory:
@@ -97,7 +104,7 @@ class Memory:
         self.category = Category.ACTIVATIONS
         #: Where each part of the step begins: (moves before it, phase, part).
         self.marks: list[tuple[int, str, PartOf]] = []
-        self.part = NOWHERE
+        self.phase, self.part = "", NOWHERE
         #: Points at which others take memory, who know the run's sizes; None where nobody does.
         self.notes: list[Note] | None = None
         #: The innermost part of the model that is being computed.
@@ -105,10 +112,13 @@ class Memory:
 
     def mark(self, phase: str, name: str, index: int = 0) -> None:
         """Begin a part of the step (``index`` tells layers apart), unless it is what goes on."""
-        part = (name, index)
-        if not self.marks or self.marks[-1][1:] != (phase, part):
+        self.go_on(phase, (name, index))
+
+    def go_on(self, phase: str, part: PartOf) -> None:
+        """:meth:`mark` with the part as one."""
+        if part != self.part or phase != self.phase:
             self.marks.append((len(self.moves), phase, part))
-        self.part = part
+            self.phase, self.part = phase, part
 
     def note(self, kind: str, weight: str) -> None:
         """Keep in mind that something happens here to a weight, if anybody wants to know."""
@@ -138,10 +148,10 @@ class Memory:
         facts = Facts(numel, dtype, name, self.module_name, self.part, self.category)
         return Storage(self, self.taken(facts))
 
-    def module(self, name: str) -> _While:
+    def module(self, name: str) -> _InModule:
         """Name the part of the model that the operations within belong to."""
-        return _While(self, "module_name", name)
+        return _InModule(self, name)
 
-    def as_category(self, category: Category) -> _While:
+    def as_category(self, category: Category) -> _AsCategory:
         """Count what is allocated within under ``category``."""
-        return _While(self, "category", category)
+        return _AsCategory(self, category)

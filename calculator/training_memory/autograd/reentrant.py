@@ -26,7 +26,7 @@ def run_twice(
     kept = [argument.detached() for argument in arguments]
     for argument in kept:
         use = Use("checkpoint", AGAIN, tape.module_name, tape.part)
-        tape.facts[argument.storage.number].uses.append(use)
+        tape.facts[argument.storage.number].uses += (use,)
 
     def backward(tape: Tape, grads: Grads) -> Sequence[Tensor | None]:
         inputs = [as_input(argument) for argument in kept]

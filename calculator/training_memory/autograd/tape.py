@@ -34,7 +34,8 @@ class Tape(Memory):
         self.gradients_on = True
         #: Hears of every part of the model that GPUs may share.
         self.units = Units()
-        self._sequence = 0
+        #: How many operations there were that a gradient goes through.
+        self.nodes = 0
         self._frame: Frame | None = None
         self._replay: Frame | None = None
         self._casts: list[Parameter] = []
@@ -88,12 +89,11 @@ class Tape(Memory):
             self.note_weights(inputs, "use")
         if not self.gradients_on:
             return None
-        node = Node(name, self._sequence + 1, inputs, backward, outputs)
-        if not any(node.inputs):
+        edges = [one.edge if one else None for one in inputs]
+        if not any(edges):
             return None
-        self._sequence += 1
-        node.module, node.part = self.module_name, self.part
-        node.logits = self.category is Category.LOGITS
+        self.nodes += 1
+        node = Node(self, name, inputs, edges, backward, outputs)
         if saves:
             self._save(node, saves)
         return node
@@ -110,14 +110,20 @@ class Tape(Memory):
         """
         assert output.edge is not None
         target = output.edge[0] if isinstance(output.edge, tuple) else output.edge
+        if target.hooks is None:
+            target.hooks = []
         target.hooks.append(call)
 
-    def attach(self, node: Node | None, *outputs: Tensor, saves: Sequence[Save] = ()) -> None:
+    def attach(
+        self, node: Node | None, output: Tensor, *others: Tensor, saves: Sequence[Save] = ()
+    ) -> None:
         """End an operation: its outputs lead back to its node, which saves some of them."""
         if node is None:
             return
-        for slot, output in enumerate(outputs):
-            output.edge = (node, slot)
+        output.edge = (node, 0)
+        if others:
+            for slot, other in enumerate(others, 1):
+                other.edge = (node, slot)
         if saves:
             self._save(node, saves)
         if self.notes is not None:
@@ -135,8 +141,9 @@ class Tape(Memory):
                 if not isinstance(one, Parameter):
                     node.saved.append(one.detached())
                     use = Use(node.name, why, node.module, node.part)
-                    self.facts[one.storage.number].uses.append(use)
+                    self.facts[one.storage.number].uses += (use,)
             return
+        node.packed = True
         for one, why in saves:
             # A parameter is there anyway; a checkpoint counts it among what is saved all the same.
             tensor = None if isinstance(one, Parameter) else one.detached()
@@ -150,7 +157,7 @@ class Tape(Memory):
                 continue
             elif tensor is not None:
                 use = Use(node.name, why, node.module, node.part)
-                self.facts[tensor.storage.number].uses.append(use)
+                self.facts[tensor.storage.number].uses += (use,)
             if kept is not None:
                 node.saved.append(kept)
 
@@ -169,7 +176,7 @@ class Tape(Memory):
             frame = Frame(lambda: region(*map(as_input, kept, wants)), keeps)
             for argument in kept:
                 use = Use("checkpoint", AGAIN, self.module_name, self.part)
-                self.facts[argument.storage.number].uses.append(use)
+                self.facts[argument.storage.number].uses += (use,)
         else:
             away = [self._away(argument) for argument in arguments]
             frame = Frame(
@@ -202,7 +209,7 @@ class Tape(Memory):
             self._frame.cached.append([one.detached() for one in made] if keeps else None)
             for one in made if keeps else ():
                 use = Use("checkpoint", RESULT_KEPT, self.module_name, self.part)
-                self.facts[one.storage.number].uses.append(use)
+                self.facts[one.storage.number].uses += (use,)
         return made
 
     def unpack(self, saved: Tensor | Holder | Away) -> Tensor | None:

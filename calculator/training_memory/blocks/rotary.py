@@ -55,4 +55,4 @@ def rotated(tape: Tape, x: Tensor, turn: Tables) -> Tensor:
 def _half_rotated(tape: Tape, x: Tensor) -> Tensor:
     first = op.part(tape, x, x.numel / 2)
     second = op.part(tape, x, x.numel / 2)
-    return op.joined(tape, [op.negate(tape, second), first], "half rotated")
+    return op.joined(tape, [op.negate(tape, second), first], "half rotated", x.numel)

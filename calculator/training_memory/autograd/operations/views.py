@@ -127,15 +127,20 @@ def chunk(tape: Tape, x: Tensor) -> tuple[Tensor, Tensor]:
     return first, second
 
 
-def joined(tape: Tape, tensors: Sequence[Tensor], name: str = "joined") -> Tensor:
-    """``torch.cat``: a new tensor, contiguous; its inputs' gradients are views of its own."""
+def joined(
+    tape: Tape, tensors: Sequence[Tensor], name: str = "joined", numel: Formula | None = None
+) -> Tensor:
+    """``torch.cat``: a new tensor, contiguous; its inputs' gradients are views of its own.
+
+    ``numel`` is what they come to, where that is known.
+    """
     sizes = [one.numel for one in tensors]
 
     def backward(tape: Tape, grads: Grads) -> list[Tensor]:
         return [only(grads).part(size) for size in sizes]
 
     node = tape.node("cat", tensors, backward)
-    y = tape.new(name, total(sizes), tensors[0].dtype, contiguous(tensors[0]))
+    y = tape.new(name, numel or total(sizes), tensors[0].dtype, contiguous(tensors[0]))
     tape.attach(node, y)
     return y
 

@@ -38,8 +38,9 @@ offline: site ## Copies that need no server: dist/where-training-memory-goes-VER
 test: $(DEV_TOOLS) $(NPM_TOOLS) $(BROWSER) site check ## Check and test everything but what test-drift does, in a real browser too
 	$(BIN)/pytest $(PARALLEL) -m "not drift"
 
-test-fast: $(DEV_TOOLS) ## Test what needs no browser and no built page (under a minute)
-	$(BIN)/pytest $(PARALLEL) -m "not page and not site"
+test-fast: $(DEV_TOOLS) ## Test what is quick, needing no browser and no built page (under a minute)
+	@# A module's tests by one process: what they record is recorded once.
+	$(BIN)/pytest $(PARALLEL) --dist loadfile --ignore=tests/page -m "not page and not site and not thorough"
 
 test-drift: $(DEV_TOOLS) $(NPM_TOOLS) site ## Change constants in copies and look for what did not follow (minutes)
 	$(BIN)/pytest -m drift

@@ -20,12 +20,13 @@ CUT_LINES = 40
 
 def files() -> dict[str, str]:
     """Every generated file's name and contents, as the calculator has them now."""
-    made = {}
-    for name, make in sorted(TABLES.items()):
-        one = make()
-        made[f"{name}.md"] = one.markdown()
-        made[f"{name}.csv"] = one.csv()
-    return made
+    return {file: text for name in sorted(TABLES) for file, text in files_of(name).items()}
+
+
+def files_of(name: str) -> dict[str, str]:
+    """The files of one table."""
+    one = TABLES[name]()
+    return {f"{name}.md": one.markdown(), f"{name}.csv": one.csv()}
 
 
 def write(into: Path = GENERATED) -> list[str]:
@@ -38,7 +39,7 @@ def write(into: Path = GENERATED) -> list[str]:
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             file.write_text(text, encoding="utf-8")
             changed.append(name)
-    for file in _strangers(into, made):
+    for file in strangers(into):
         file.unlink()
         changed.append(file.name)
     return changed
@@ -55,16 +56,16 @@ def differences(into: Path = GENERATED) -> str:
             there.splitlines(), text.splitlines(), f"{name} (file)", f"{name} (calculator)", "", "",
             lineterm="", n=1,
         )  # fmt: skip
-    lines += [f"{file.name}: no table makes this file" for file in _strangers(into, made)]
+    lines += [f"{file.name}: no table makes this file" for file in strangers(into)]
     if len(lines) > CUT_LINES:
         lines[CUT_LINES:] = [f"… and {len(lines) - CUT_LINES} more lines"]
     return "\n".join(lines)
 
 
-def _strangers(into: Path, made: dict[str, str]) -> list[Path]:
+def strangers(into: Path = GENERATED) -> list[Path]:
     """Files left by a table that is no longer made."""
     found = [*into.glob("*.md"), *into.glob("*.csv")]
-    return sorted(file for file in found if file.name not in made)
+    return sorted(file for file in found if file.stem not in TABLES)
 
 
 def check(into: Path = GENERATED) -> str:

@@ -60,6 +60,7 @@ def quick(monkeypatch):
     )
 
 
+@pytest.mark.thorough
 def test_a_run_shows_the_builds_own_tables(told):
     pieces = run(told)
     shown = parts(pieces)
@@ -123,6 +124,7 @@ def test_another_seed_has_losses_of_its_own_and_the_same_count(told, quick):
     assert pieces[1]["progress"] != run(told)[1]["progress"]
 
 
+@pytest.mark.thorough
 def test_a_wrong_gradient_is_told(told, monkeypatch):
     monkeypatch.setattr(operations, "_normal_density", lambda x: 0.0)
     verdict = parts(run(told, steps="1"))["verdict"]

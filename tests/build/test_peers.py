@@ -7,6 +7,9 @@ from peers import PEERS, can_describe, llm_analysis, megatron, transformer_math
 from peers_split import megatron_report
 from training_memory.run import Run
 
+# What is predicted of the steps they are held against takes seconds, once for each process.
+pytestmark = pytest.mark.xdist_group("measured")
+
 SHAPE = {
     "model": "gpt2-xl",
     "shape": {"layers": 1},

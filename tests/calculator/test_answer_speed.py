@@ -88,6 +88,7 @@ def test_a_recording_of_which_as_much_is_heard_is_not_listened_to_again(monkeypa
     assert instructions(lambda: web.answer(request)) < 600_000
 
 
+@pytest.mark.thorough
 def test_thousands_of_plans_are_gone_through_in_time():
     asked = {"state": "model=llama-2-70b&gpu=h100-80gb", "gpus": "64", "batch": "1024"}
 

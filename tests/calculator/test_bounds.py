@@ -63,6 +63,7 @@ def library_runs(draw: st.DrawFn) -> Run:
                 del request[name]
 
 
+@pytest.mark.thorough
 @given(library_runs())
 @settings(max_examples=150, deadline=None)
 def test_no_step_of_a_library_takes_less(run: Run) -> None:

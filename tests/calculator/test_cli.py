@@ -705,6 +705,7 @@ def _interpreter(version: str) -> str | None:
     return None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
 def test_every_python_gives_the_same_bytes(version):
     python = _interpreter(version)

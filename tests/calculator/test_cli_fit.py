@@ -119,6 +119,7 @@ def test_a_mistake_is_named(capsys: pytest.CaptureFixture[str], arguments: str, 
     assert said in err
 
 
+@pytest.mark.thorough
 def test_what_a_file_says_and_the_answer_leaves_out_is_told(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -79,6 +79,7 @@ def requests(draw: st.DrawFn) -> dict[str, object]:
     }
 
 
+@pytest.mark.thorough
 @given(requests())
 @settings(max_examples=25, deadline=None)
 def test_for_any_compiled_run(request_json):

@@ -23,6 +23,7 @@ def ask(**request: object) -> dict[Along, Curve]:
     return {curve.along: curve for curve in curves(Run.from_json(request))}
 
 
+@pytest.mark.thorough
 @given(requests())
 @settings(max_examples=25, deadline=None)
 def test_for_any_run(request_json: dict[str, object]) -> None:

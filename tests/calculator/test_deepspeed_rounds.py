@@ -73,6 +73,7 @@ def _run(**changes: Any) -> Run:
     )
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None)
 @given(_SHAPES, st.one_of(_THIRD, _WHOLE), _REST)
 def test_what_is_passed_over_is_what_every_layer_would_have_said(shape, sharding, rest):

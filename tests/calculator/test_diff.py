@@ -123,6 +123,7 @@ def test_a_model_of_another_shape_is_told_field_by_field():
     }
 
 
+@pytest.mark.thorough
 @given(requests(), requests())
 @settings(max_examples=60)
 def test_any_two_runs_can_be_told_apart(one, other):

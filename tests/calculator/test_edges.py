@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 
 from strategies import requests, trees
+from sweeps import sweep
 from training_memory.axis import WIDE, Axis
 from training_memory.categories import CATEGORIES
 from training_memory.edges import Edges, edges
@@ -35,17 +36,17 @@ def turns(values: list[int]) -> list[int]:
     return found
 
 
-def played(tree: Node, edge: int) -> list[int]:
-    """The bytes below an edge, before the first event and after each."""
-    sums = [list(accumulate(point.parts))[edge] for point in timeline(tree, ALL)]
-    return [0, *sums]
+def played(tree: Node) -> list[list[int]]:
+    """The bytes below each edge, before the first event and after each."""
+    sums = [list(accumulate(point.parts)) for point in timeline(tree, ALL)]
+    return [[0, *(point[edge] for point in sums)] for edge in range(len(CATEGORIES))]
 
 
 def holds(made: Edges, tree: Node) -> None:
     """The edges go through every turn of the step, in order, from end to end."""
     assert len(made.edges) == len(CATEGORIES)
-    for edge, (places, values) in enumerate(made.edges):
-        assert turns(list(values)) == turns(played(tree, edge))
+    for (places, values), below in zip(made.edges, played(tree), strict=True):
+        assert turns(list(values)) == turns(below)
         assert list(places) == sorted(places)
         assert (places[0], places[-1]) in {(0, WIDE), (WIDE, WIDE)}
     top = made.edges[-1]
@@ -58,6 +59,7 @@ def test_edges_are_those_of_the_step_played_event_by_event(tree):
     holds(edges(tree, ALL), tree)
 
 
+@pytest.mark.thorough
 @given(requests())
 @settings(max_examples=25, deadline=None)
 def test_edges_of_a_run_are_those_of_its_step_played(request_json):
@@ -76,11 +78,9 @@ def test_edges_of_a_recorded_step_are_those_of_its_events(request_json):
     holds(edges(worst.plan, ALL), worst.tree)
 
 
-@pytest.mark.parametrize("most", [50, 300, 1000])
-@pytest.mark.parametrize("request_json", [{"micro_batches": 40}, *RECORDED])
-def test_a_sample_goes_through_points_of_the_step_and_its_peak(request_json, most):
+@pytest.mark.parametrize("request_json", sweep([{"micro_batches": 40}, *RECORDED], one_in=3))
+def test_a_sample_goes_through_points_of_the_step_and_its_peak(request_json):
     worst = recorded(request_json)
-    made = edges(worst.plan, most)
     points = timeline(worst.tree, ALL)
     axis = Axis(worst.tree)
     slopes = {
@@ -88,16 +88,19 @@ def test_a_sample_goes_through_points_of_the_step_and_its_peak(request_json, mos
         for point in points
         if point.event.phase not in (Phase.LOSS, Phase.OPTIMIZER)
     }
-    for edge, (places, values) in enumerate(made.edges):
-        assert set(values) <= set(played(worst.tree, edge))
-        near = {(place + by, sums[edge]) for place, *sums in slopes for by in (-1, 0, 1)}
-        # Steps have corners of their own, halfway between two events.
-        start = next(band.end for band in made.bands if band.phase is Phase.BEFORE)
-        loss = next(band.start for band in made.bands if band.phase is Phase.LOSS)
-        drawn = {corner for corner in zip(places, values, strict=True) if start < corner[0] < loss}
-        assert drawn <= near
-    assert max(made.edges[-1][1]) == worst.peak_bytes
-    assert made.edges[-1][1][-1] == points[-1].total
+    below = played(worst.tree)
+    for most in (50, 300, 1000):
+        made = edges(worst.plan, most)
+        for edge, (places, values) in enumerate(made.edges):
+            assert set(values) <= set(below[edge]), most
+            near = {(place + by, sums[edge]) for place, *sums in slopes for by in (-1, 0, 1)}
+            # Steps have corners of their own, halfway between two events.
+            start = next(band.end for band in made.bands if band.phase is Phase.BEFORE)
+            loss = next(band.start for band in made.bands if band.phase is Phase.LOSS)
+            corners = zip(places, values, strict=True)
+            assert {corner for corner in corners if start < corner[0] < loss} <= near, most
+        assert max(made.edges[-1][1]) == worst.peak_bytes
+        assert made.edges[-1][1][-1] == points[-1].total
 
 
 @given(trees)

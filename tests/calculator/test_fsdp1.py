@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sweeps import sweep
 from traced import asked as traced_run
 from traced import highest_of_run, rows_of
 from training_memory.bounds import least_bytes
@@ -98,7 +99,7 @@ def test_there_are_rows_of_every_kind():
     assert models >= {"llama-7b", "llama-3-8b", "qwen2.5-0.5b", "gpt2", "mistral-7b"}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["step"])
+@pytest.mark.parametrize("row", sweep(ROWS), ids=lambda row: row["step"])
 def test_every_phase_is_as_high_as_in_pytorch(row):
     found = highest_of_run(Run.from_json(asked(row)))
     above = ABOVE.get((row["model"], row["recompute"], row["adapter"]), 0)
@@ -108,7 +109,7 @@ def test_every_phase_is_as_high_as_in_pytorch(row):
             assert found[phase].bytes - more == int(row[f"{phase}_bytes"]), phase
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["step"])
+@pytest.mark.parametrize("row", sweep(ROWS), ids=lambda row: row["step"])
 def test_the_peak_and_what_stays_are_pytorchs(row):
     run = Run.from_json(asked(row))
     # Tokens and labels, 8 bytes each.

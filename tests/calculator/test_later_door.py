@@ -56,6 +56,7 @@ def test_slices_come_to_what_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -
         assert later.whole(TOO_LARGE, "need", "advice", "curves") == wanted
 
 
+@pytest.mark.thorough
 def test_a_slice_leaves_off_long_before_the_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SECONDS", 0.0)
     monkeypatch.setattr(recording, "_known", {})

@@ -6,6 +6,7 @@ from math import lcm
 
 import pytest
 
+from sweeps import sweep
 from traced import rows_of
 from training_memory.categories import Category
 from training_memory.errors import InputErrors
@@ -70,13 +71,13 @@ def highest(row) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
+@pytest.mark.parametrize("row", sweep(STEPS), ids=lambda row: row["step"])
 def test_a_stage_holds_what_megatron_holds(row):
     traced = {name: int(row[f"{name}_bytes"]) for name in ("forward", "backward")}
     assert highest(row) == traced
 
 
-@pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
+@pytest.mark.parametrize("row", sweep(STEPS), ids=lambda row: row["step"])
 def test_a_stage_keeps_between_steps_what_megatron_keeps(row):
     run = run_of(row)
     rank = rank_at(run, int(row["stage"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sweeps import sweep
 from traced import Case, steps_of
 from training_memory import catalog
 from training_memory.categories import Category
@@ -31,7 +32,7 @@ def test_every_optimizer_is_there_in_every_precision():
     assert len({(row["optimizer"], row["precision"]) for row in STEPS}) == 4 * len(whole)
 
 
-@pytest.mark.parametrize("row", STEPS, ids=_id)
+@pytest.mark.parametrize("row", sweep(STEPS), ids=_id)
 def test_what_is_held_and_what_a_step_takes_are_pytorchs(row):
     case = Case(row)
     batch = 2 * rounded(8 * case.sequence * case.micro_batch)
@@ -40,7 +41,7 @@ def test_what_is_held_and_what_a_step_takes_are_pytorchs(row):
     assert {phase: found[phase].bytes for phase in row["peaks"]} == row["peaks"]
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3, 4, 9])
+@pytest.mark.parametrize("layers", [1, 2, 3, 4, pytest.param(9, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("precision", ["bf16", "master"])
 def test_a_loop_over_many_layers_is_the_loop_over_three(layers, optimizer, precision, monkeypatch):

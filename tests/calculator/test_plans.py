@@ -62,6 +62,7 @@ def questions(draw: st.DrawFn) -> tuple[Run, int, int, tuple[Allow, ...]]:
     return run, gpus, draw(st.sampled_from(batches)) * gpus, draw(st.sampled_from(allow))
 
 
+@pytest.mark.thorough
 @given(questions())
 @settings(max_examples=12, deadline=None)
 def test_a_plan_is_possible_fits_and_is_the_cheapest(

@@ -64,6 +64,7 @@ def test_any_marks_are_read_or_refused(text, ending):
     assert outcome(f"a.{ending}", lambda: text)
 
 
+@pytest.mark.thorough
 @settings(max_examples=200, deadline=None)
 @given(
     form=st.sampled_from(sorted(FORMATS)),

@@ -65,6 +65,7 @@ def requests(draw: st.DrawFn) -> dict[str, object]:
     }
 
 
+@pytest.mark.thorough
 @given(requests())
 @settings(max_examples=25, deadline=None)
 def test_for_any_run(request_json):

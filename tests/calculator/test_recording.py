@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sweeps import sweep
 from traced import Case, whole
 from training_memory.autograd.memory import Facts
 from training_memory.categories import CATEGORIES, Category
@@ -105,8 +106,8 @@ def composed_and_whole(one: Case) -> None:
     )
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3, 4, 9])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("layers", [1, 2, 3, 4, pytest.param(9, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("family", sweep(FAMILIES, one_in=3))
 def test_three_layers_stand_for_any_number(family, layers):
     for recompute, precision, attention in (
         ("none", "bf16", "flash"),
@@ -119,6 +120,7 @@ def test_three_layers_stand_for_any_number(family, layers):
         )
 
 
+@pytest.mark.thorough
 @given(cases())
 @settings(max_examples=20)
 def test_a_recording_composes_to_any_run(one):

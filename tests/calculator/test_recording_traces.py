@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from sweeps import sweep
 from traced import Case, rows_of, steps_of
 from training_memory.kept import Kind, kept_rows
 from training_memory.recording import record
@@ -35,7 +36,7 @@ def test_there_are_rows_to_be_held_against():
     assert len(BLOCKS) >= 170
 
 
-@pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
+@pytest.mark.parametrize("row", sweep(STEPS), ids=lambda row: row["step"])
 def test_every_phase_peaks_where_and_as_high_as_in_pytorch(row):
     found = Case(row).highest()
     for phase, traced in PEAKS[row["step"]].items():
@@ -69,7 +70,7 @@ def test_families_outside_the_matrix_peak_as_in_pytorch(row):
 
 @pytest.mark.parametrize(
     "row",
-    steps_of("switch-steps.json"),
+    sweep(steps_of("switch-steps.json")),
     ids=lambda row: "-".join(str(row[name]) for name in ("model", *SWITCHED)),
 )
 def test_norms_gates_and_dropouts_exchanged_peak_as_in_pytorch(row):
@@ -77,7 +78,7 @@ def test_norms_gates_and_dropouts_exchanged_peak_as_in_pytorch(row):
     assert {phase: found[phase].bytes for phase in row["peaks"]} == row["peaks"]
 
 
-@pytest.mark.parametrize("row", BLOCKS, ids=lambda row: row["block"])
+@pytest.mark.parametrize("row", sweep(BLOCKS), ids=lambda row: row["block"])
 def test_a_layer_keeps_the_tensors_that_pytorch_keeps(row):
     case = Case({**row, "shape": row["shape"] + " layers=3"})
     ours = kept_rows(record(case.structure, 3), case.values)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sweeps import sweep
 from traced import asked as traced_run
 from traced import found_by, highest_of_run, rows_of
 from training_memory import gathering
@@ -83,7 +84,7 @@ def test_the_rows_are_many_and_of_every_kind():
         assert len({row[name] for row in STEPS}) == 2, name
 
 
-@pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
+@pytest.mark.parametrize("row", sweep(STEPS), ids=lambda row: row["step"])
 def test_every_phase_is_as_high_as_in_pytorch(row):
     run = Run.from_json(asked(row))
     held = found_by(run)
@@ -99,7 +100,7 @@ def test_every_phase_is_as_high_as_in_pytorch(row):
             assert found[phase].bytes == int(row[f"{phase}_peak_bytes"]), phase
 
 
-@pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
+@pytest.mark.parametrize("row", sweep(STEPS), ids=lambda row: row["step"])
 def test_a_run_peaks_where_pytorch_does(row):
     run = Run.from_json(asked(row))
     traced = max(int(row[f"{phase}_peak_bytes"] or 0) for phase in PHASES)

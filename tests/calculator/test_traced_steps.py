@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sweeps import sweep
 from traced import RECIPES, asked
 from training_memory.estimate import estimate
 from training_memory.run import Run
@@ -31,7 +32,7 @@ def test_the_rows_are_many_and_of_many_kinds():
     assert len({row["model"] for row in ROWS}) >= 6
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["step"])
+@pytest.mark.parametrize("row", sweep(ROWS), ids=lambda row: row["step"])
 def test_the_peak_is_pytorchs(row):
     predicted = estimate(Run.from_json(asked(row))).worst.peak_bytes
     traced = int(row["peak_bytes"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sweeps import sweep
 from traced import Case, asked, rows_of
 from training_memory.errors import InputErrors
 from training_memory.estimate import estimate
@@ -41,7 +42,7 @@ def test_the_rows_are_many_and_of_many_kinds():
     assert {row["recompute"] for row in STEPS} == {"none", "full", "selective", "matmuls"}
 
 
-@pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
+@pytest.mark.parametrize("row", sweep(STEPS), ids=lambda row: row["step"])
 def test_every_phase_is_as_high_as_in_pytorch(row):
     case = Case(row)
     batch = 2 * 8 * case.sequence * case.micro_batch
@@ -52,7 +53,7 @@ def test_every_phase_is_as_high_as_in_pytorch(row):
             assert found[phase].bytes == int(row[f"{phase}_peak_bytes"]), phase
 
 
-@pytest.mark.parametrize("row", STEPS, ids=lambda row: row["step"])
+@pytest.mark.parametrize("row", sweep(STEPS), ids=lambda row: row["step"])
 def test_a_run_peaks_where_pytorch_does_and_trains_as_much(row):
     run = Run.from_json(tuned(row))
     assert trained_parameters(run) == int(row["trained"])

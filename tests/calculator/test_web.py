@@ -12,6 +12,7 @@ from hypothesis import given, settings
 
 import later
 from strategies import requests
+from sweeps import sweep
 from training_memory import controls
 from training_memory.estimate import estimate
 from training_memory.flags import run_parser
@@ -215,7 +216,7 @@ def test_every_part_is_whole_html_that_a_strict_policy_lets_pass(request_json):
         assert "\n" not in html, "a blank line would end the block in a page's Markdown"
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", sweep(PRESETS, one_in=3))
 def test_the_whole_calculator_refers_only_to_what_is_in_it(preset):
     found = Checker(page.calculator(controls.of_preset(preset), prefix="it"))
     assert found.open == []

@@ -15,6 +15,7 @@ needs_torch = pytest.mark.skipif(
 )
 
 
+@pytest.mark.thorough
 def test_every_tensor_agrees_with_numerical_derivatives() -> None:
     checked = gradient_check(elements=4)
     assert [row.tensor for row in checked] == list(Decoder().parameters)

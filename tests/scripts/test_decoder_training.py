@@ -65,6 +65,7 @@ def test_the_alphabet_is_the_vocabulary_and_the_text_survives_it() -> None:
         encode("é")
 
 
+@pytest.mark.thorough
 def test_the_report_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--steps", "2", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -112,7 +112,7 @@ def _recorded(run: Run, on: RankEstimate) -> Iterator[Entry]:
     # A page that shows the textbook's answer need not wait for what records steps.
     from .recorded_derivation import recorded, recorded_parts
 
-    found = recorded(run, on.rank)
+    found = recorded(run, on)
     known = {**found.values, "N": found.parameters}
     for category in CATEGORIES:
         formula, factor, times, lines = recorded_parts(found, category, on.totals[category])
@@ -124,10 +124,7 @@ def _recorded(run: Run, on: RankEstimate) -> Iterator[Entry]:
             factor=factor,
             values=known,
             times=times,
-            lines=tuple(
-                Line(name=name, group=group, formula=counted, bytes=size, why=why, where=where)
-                for name, group, counted, size, why, where in lines
-            ),
+            lines=lines,
         )
 
 

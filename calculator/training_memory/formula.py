@@ -210,7 +210,9 @@ class Formula:
         for monomial, coefficient in self._terms.items():
             numerator, denominator = coefficient.numerator, coefficient.denominator
             for symbol, power in monomial:
-                if power > 0:
+                if power == 1:  # by far the most often
+                    numerator *= values[symbol]
+                elif power > 0:
                     numerator *= values[symbol] ** power
                 else:
                     denominator *= values[symbol] ** -power

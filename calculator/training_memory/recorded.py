@@ -9,6 +9,7 @@ from .bending import Bending
 from .categories import CATEGORIES
 from .events import Counter, Event, Group, Node, Repeat
 from .formula import Formula
+from .held import Held
 from .layouts import rounded
 from .recording import MOST, REPEATED, Recording, Section
 from .running import Sum, signed
@@ -19,7 +20,7 @@ from .walk import Strip
 def sizes_of(recording: Recording, values: Mapping[str, int]) -> list[int]:
     """Every storage's bytes for a run's numbers, as the allocator rounds them."""
     worked_out = [rounded(formula.evaluate(values)) for formula in recording.formulas]
-    return [worked_out[place] for place in recording.formula_of]
+    return [*map(worked_out.__getitem__, recording.formula_of)]
 
 
 class RecordedStrip(Strip):
@@ -141,6 +142,19 @@ class RecordedStrip(Strip):
             why=told.why,
             moment=f"in {where}, at the {told.name}",
         )
+
+
+class RecordedStep(Group):
+    """A whole step and what it was made from: what stays, and a recording with its sizes."""
+
+    __slots__ = ("made", "rows")
+    made: Sized
+    rows: tuple[Held, ...]
+
+    def __init__(self, children: tuple[Node, ...], *, made: Sized, rows: tuple[Held, ...]) -> None:
+        super().__init__(label="one training step", children=children)
+        object.__setattr__(self, "made", made)
+        object.__setattr__(self, "rows", rows)
 
 
 class Sized:

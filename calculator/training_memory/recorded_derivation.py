@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from .categories import STATES, Category
+from .derivation import Line
+from .estimate import RankEstimate
 from .formula import Formula, as_formula, symbol
 from .held import Held
 from .implementations import BY_STAGES
 from .rank import Rank
-from .recorded import Sized
-from .recording import MOST
+from .recorded import RecordedStep, Sized
+from .recording import MOST, Recording, Told
 from .records import dataclass
 from .run import Run
 
 #: Formula, factor to take out, how often the lines are there, the lines: see ``derivation.py``.
-Line = tuple[str, str, Formula, int, str, str]
 Parts = tuple[Formula, Formula | None, int, tuple[Line, ...]]
 
 
@@ -36,31 +37,38 @@ class Recorded:
     is_per_parameter: bool
 
 
-def recorded(run: Run, rank: Rank) -> Recorded:
+def recorded(run: Run, on: RankEstimate) -> Recorded:
     """One kind of GPU of a run."""
-    if run.implementation in BY_STAGES:
-        from .megatron import held, shape, step
+    plan, rank = on.plan, on.rank
+    assert isinstance(plan, RecordedStep)
+    by_stages = run.implementation in BY_STAGES
+    return Recorded(
+        rows=plan.rows,
+        made=plan.made,
+        values=symbols(run, rank),
+        parameters=rank.parameters if by_stages else run.model.parameters.total,
+        times=rank.layers_at_once * rank.in_flight if by_stages else run.model.layers,
+        is_per_parameter=by_stages or (run.tuning.trains_all and _is_alone(run)),
+    )
 
-        return Recorded(
-            rows=held.held_rows(run, rank),
-            made=step.sized(run, rank),
-            values={**shape.values(run), "L": rank.layers_at_once, "m": rank.in_flight},
-            parameters=rank.parameters,
-            times=rank.layers_at_once * rank.in_flight,
-            is_per_parameter=True,
-        )
-    from . import recorded_step
+
+def _is_alone(run: Run) -> bool:
+    """Whether a GPU has all of each weight."""
     from .shares import share_of
 
     share = share_of(run)
-    return Recorded(
-        rows=recorded_step.held_rows(run),
-        made=recorded_step.sized(run),
-        values={**recorded_step.values(run), "m": 1},
-        parameters=run.model.parameters.total,
-        times=run.model.layers,
-        is_per_parameter=run.tuning.trains_all and share.shards == share.tensor == 1,
-    )
+    return share.shards == share.tensor == 1
+
+
+def symbols(run: Run, rank: Rank) -> dict[str, int]:
+    """The run's numbers on one kind of GPU, by the formulas' symbols."""
+    if run.implementation in BY_STAGES:
+        from .megatron import shape
+
+        return {**shape.values(run), "L": rank.layers_at_once, "m": rank.in_flight}
+    from . import recorded_step
+
+    return {**recorded_step.values(run), "m": 1}
 
 
 def recorded_parts(of: Recorded, category: Category, total_bytes: int) -> Parts:
@@ -79,7 +87,7 @@ def recorded_parts(of: Recorded, category: Category, total_bytes: int) -> Parts:
         # The rows have their formulas; their sum would be too long to read.
         lines = tuple(_kept(of.made))
         held = symbol("L") if of.values["m"] == 1 else symbol("m") * symbol("L")
-        formula = held * sum(line[3] for line in lines)
+        formula = held * sum(line.bytes for line in lines)
         return _exact(formula, of, total_bytes), None, of.times, lines
     return as_formula(total_bytes), None, 1, ()
 
@@ -92,15 +100,32 @@ def _exact(formula: Formula, of: Recorded, total_bytes: int) -> Formula:
 def _states(of: Recorded, category: Category) -> Iterator[Line]:
     for row in of.rows:
         if row.category is category:
-            yield row.name, "", as_formula(row.bytes), row.bytes, row.why, "PyTorch's own tensors"
+            yield Line(
+                name=row.name,
+                group="",
+                formula=as_formula(row.bytes),
+                bytes=row.bytes,
+                why=row.why,
+                where="PyTorch's own tensors",
+            )
 
 
 def _kept(made: Sized) -> Iterator[Line]:
     """What a layer in the middle makes in the forward pass and leaves when that ends."""
     index = 1 if made.repeats["layer"] >= MOST else 0
+    told = made.recording.told.get(index)
+    if told is None:
+        told = made.recording.told[index] = tuple(_told(made.recording, index))
+    for storage, name, group, formula, why, where in told:
+        yield Line(
+            name=name, group=group, formula=formula, bytes=made.sizes[storage], why=why, where=where
+        )
+
+
+def _told(recording: Recording, index: int) -> Iterator[Told]:
     taken: list[int] = []
     released = set()
-    for section in made.recording.sections:
+    for section in recording.sections:
         if section.phase != "forward" or section.micro_batch:
             continue
         for storage, source, target in section.moves:
@@ -109,7 +134,7 @@ def _kept(made: Sized) -> Iterator[Line]:
             elif source < 0 and section.part == ("layer", index):
                 taken.append(storage)
     for storage in taken:
-        facts = made.recording.facts[storage]
+        facts = recording.facts[storage]
         # Autocast's copies of weights are working memory.
         if storage in released or facts.category is not Category.ACTIVATIONS:
             continue
@@ -118,4 +143,4 @@ def _kept(made: Sized) -> Iterator[Line]:
         )
         operations = ", ".join(dict.fromkeys(use.operation for use in facts.uses))
         where = f"PyTorch's autograd: saved by {operations}" if operations else "checkpoint's input"
-        yield facts.name, facts.module or "Layer", facts.bytes, made.sizes[storage], why, where
+        yield storage, facts.name, facts.module or "Layer", facts.bytes, why, where

@@ -15,7 +15,7 @@ from .gathering import unit_values
 from .held import TRAINED, Held, before_step, held
 from .layouts import Weight, layout_of, rounded, trained
 from .optimizers import get
-from .recorded import RecordedStrip, Sized, sizes_of
+from .recorded import RecordedStep, RecordedStrip, Sized, sizes_of
 from .recording import recording_of
 from .run import Run
 from .sharding import Way
@@ -194,14 +194,15 @@ def recorded_step(run: Run) -> Group:
         return zero.step(run, made, optimizer_id(run))
     passes = Group(label="forward and backward", children=tuple(_micro_batches(run, made)))
     remains = dict(zip(CATEGORIES, left(passes), strict=True))
-    made_late = _made_late(run)
-    return Group(
-        label="one training step",
-        children=(
-            before_step(row for row in held_rows(run) if row not in made_late),
+    rows, made_late = held_rows(run), _made_late(run)
+    return RecordedStep(
+        (
+            before_step(row for row in rows if row not in made_late),
             passes,
             Group(label="optimizer", children=tuple(_optimizer(run, remains))),
         ),
+        made=made,
+        rows=rows,
     )
 
 

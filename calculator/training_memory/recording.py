@@ -61,6 +61,11 @@ class Section:
     pieces: dict[tuple[int, int], Section] = field(default_factory=dict, compare=False)
 
 
+#: A storage, its name and group, its bytes before they are rounded, why it is kept, and where that
+#: is seen.
+Told = tuple[int, str, str, Formula, str, str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """All sections of a step in order, and what is known of every storage.
@@ -75,6 +80,8 @@ class Recording:
     formulas: tuple[Formula, ...]
     formula_of: tuple[int, ...]
     leaving: tuple[int, ...]
+    #: What each recorded layer keeps, once it was put into words.
+    told: dict[int, tuple[Told, ...]] = field(default_factory=dict, compare=False)
 
 
 def recording_of(structure: Structure, repeats: Mapping[str, int]) -> Recording:

@@ -55,9 +55,9 @@ def symbols(run: Run, on: RankEstimate) -> tuple[Mapping[str, int], _Formulas]:
     """The run's numbers by the formulas' symbols, and formulas that no recording knows."""
     if run.implementation is Implementation.PAPER:
         return _of_the_textbook(run, on)
-    from .recorded_derivation import recorded
+    from .recorded_derivation import symbols as of_recorded
 
-    return dict(recorded(run, on.rank).values), {}
+    return of_recorded(run, on.rank), {}
 
 
 def _all(plan: Node, values: Mapping[str, int], formulas: _Formulas) -> Iterator[Taken]:

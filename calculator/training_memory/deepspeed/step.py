@@ -11,7 +11,7 @@ from ..frozen import READ, frozen
 from ..held import MASTER, TABLES, WEIGHTS, Held, before_step
 from ..layouts import UNIT_BYTES, buffers_of, layout_of, rounded
 from ..loom import Loom
-from ..recorded import Sized
+from ..recorded import RecordedStep, Sized
 from ..run import Run
 from ..sharding import Host
 from ..switches import Loss
@@ -114,16 +114,9 @@ def step_on(run: Run, made: Sized, optimizer: str, rank: int) -> Group:
     """The whole step of one GPU."""
     passes = Group(label="forward and backward", children=tuple(_passes(run, made, rank)))
     remains = dict(zip(CATEGORIES, left(passes), strict=True))
-    return Group(
-        label="one training step",
-        children=(
-            before_step(held_rows(run, optimizer)),
-            passes,
-            Group(
-                label="optimizer", children=tuple(_optimizer(run, optimizer, rank, dict(remains)))
-            ),
-        ),
-    )
+    rows = held_rows(run, optimizer)
+    leaving = Group(label="optimizer", children=tuple(_optimizer(run, optimizer, rank, remains)))
+    return RecordedStep((before_step(rows), passes, leaving), made=made, rows=rows)
 
 
 def conditions(run: Run, rank: int) -> Conditions:

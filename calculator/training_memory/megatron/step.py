@@ -11,7 +11,7 @@ from ..held import Held, before_step
 from ..layouts import rounded
 from ..pipeline import Pass, rounds, tree
 from ..rank import Rank
-from ..recorded import Sized, sizes_of
+from ..recorded import RecordedStep, Sized, sizes_of
 from ..recording import MOST
 from ..records import dataclass
 from ..run import Run
@@ -23,14 +23,15 @@ from .shape import part_structure, values
 
 def step(run: Run, rank: Rank) -> Group:
     """The whole step."""
-    rows = held_rows(run, rank)
-    return Group(
-        label="one training step",
-        children=(
+    rows, schedule = held_rows(run, rank), _Schedule(run, rank)
+    return RecordedStep(
+        (
             before_step(rows),
-            Group(label="forward and backward", children=tuple(_Schedule(run, rank).nodes())),
+            Group(label="forward and backward", children=tuple(schedule.nodes())),
             Group(label="optimizer", children=tuple(_optimizer(run, rows))),
         ),
+        made=schedule.sized[0],
+        rows=rows,
     )
 
 
@@ -85,6 +86,7 @@ class _Schedule:
         self.run, self.rank = run, rank
         known = values(run)
         self.sent_bytes = rounded(BF16_BYTES * known["z"] * known["b"] * known["h"])
+        self.sized = [sized(run, rank, part) for part in range(rank.parts)]
         #: Each part's forward and backward pass, after one in the other direction and in the same.
         self.ways = [self._ways(part) for part in range(rank.parts)]
         #: Which direction each part's pass before went in.
@@ -100,7 +102,7 @@ class _Schedule:
 
     def _ways(self, part: int) -> dict[tuple[bool, bool], Group]:
         run, rank = self.run, self.rank
-        made = dict.fromkeys((False, True), sized(run, rank, part))
+        made = dict.fromkeys((False, True), self.sized[part])
         if run.model.experts and run.recompute is Recompute.FULL and rank.in_flight > 1:
             made[True] = sized(run, rank, part, waits=True)
         return {

@@ -59,9 +59,9 @@ def _categories(codes: Codes) -> tuple[int, ...]:
 
 @lru_cache(maxsize=512)
 def _moves(codes: Codes) -> tuple[Sequence[int], ...]:
-    """For each of those, 1 at the events that move its edge and 0 at the others."""
+    """For each of those but the last, 1 at the events that move its edge and 0 at the others."""
     ends = [2 * category + 2 for category in _categories(codes)]
-    return tuple([[*map(end.__gt__, codes)] for end in ends])
+    return tuple([[*map(end.__gt__, codes)] for end in ends[:-1]])
 
 
 @lru_cache(maxsize=512)
@@ -144,8 +144,9 @@ class Bending:
         together = [*pairwise([*starts, last])]
         ends = [*self.categories, edges]
         found = []
-        for (first, end), moves in zip(pairwise(ends), _moves(self.codes), strict=True):
-            sums = list(accumulate(map(mul, sizes, moves), initial=0))
+        moved = [map(mul, sizes, moves) for moves in _moves(self.codes)]
+        for (first, end), moves in zip(pairwise(ends), [*moved, sizes], strict=False):
+            sums = list(accumulate(moves, initial=0))
             offsets = [0]
             for begin, stop in together:
                 some = sums[begin:stop]

@@ -65,15 +65,24 @@ async function install() {
   }
 }
 
-/** Whether the version that is shown now keeps Python. @returns {Promise<boolean>} */
+/** How long the version that is shown now may take to say what it keeps. */
+const PATIENCE_MS = 10_000;
+
+/**
+ * Whether the version that is shown now keeps Python. Where it does not say, anything of Python's
+ * that lies there counts: to fetch it without need is better than to be without it.
+ * @returns {Promise<boolean>}
+ */
 async function hadPython() {
   const { active } = worker.registration;
   if (!active) return false;
   const { port1, port2 } = new MessageChannel();
-  return new Promise((resolve) => {
-    port1.onmessage = ({ data }) => resolve(data.python === true);
+  const said = await new Promise((resolve) => {
+    port1.onmessage = ({ data }) => resolve(data.python);
+    setTimeout(resolve, PATIENCE_MS);
     active.postMessage({ ask: "version" }, [port2]);
   });
+  return said ?? (await (await caches.open(PYTHON)).keys()).length > 0;
 }
 
 /**

@@ -49,6 +49,13 @@ WAITS_TO_REGISTER = """{
 }"""
 
 
+#: A service worker of whom no other hears anything.
+MUTE = """self.addEventListener("message", (event) => {
+    if (!(event.source instanceof WindowClient)) event.stopImmediatePropagation();
+});
+"""
+
+
 class Served:
     """A copy of the site at an address of its own, under a path as project pages have it."""
 
@@ -88,6 +95,11 @@ class Served:
                 text = text.replace(path, another)
             file.write_text(text, encoding="utf-8")
         self.publish(mark)
+
+    def mute(self) -> None:
+        """Have the version that is published now say nothing to the one that follows."""
+        worker = self.folder / "sw.js"
+        worker.write_text(MUTE + worker.read_text(encoding="utf-8"), encoding="utf-8")
 
     def stop(self) -> None:
         self.server.shutdown()
@@ -462,10 +474,13 @@ def test_other_sites_of_the_same_host_are_not_in_the_way(
     assert page.evaluate("(name) => caches.has(name)", theirs)
 
 
+@pytest.mark.parametrize("says", ["what it keeps", "nothing"])
 def test_whoever_keeps_python_keeps_that_of_the_newer_version(
-    browser: Browser, serve_copy: Callable[[], Served]
+    browser: Browser, serve_copy: Callable[[], Served], says: str
 ) -> None:
     served = serve_copy()
+    if says == "nothing":
+        served.mute()
     context = browser.new_context()
     page = context.new_page()
     page.goto(f"{served.url}calculator/")
@@ -495,6 +510,28 @@ def test_whoever_keeps_python_keeps_that_of_the_newer_version(
         }""",
         f"training memory {served.url} python",
     )
+    context.close()
+
+
+def test_a_newer_version_does_not_wait_for_ever_for_one_that_says_nothing(
+    browser: Browser, serve_copy: Callable[[], Served]
+) -> None:
+    served = serve_copy()
+    served.mute()
+    context = browser.new_context()
+    page = visited(context, f"{served.url}results/")
+    served.publish("second")
+    page.reload()
+    expect(page.locator(".offline-line")).to_contain_text("newer version", timeout=READY_MS)
+    # Nobody wanted Python before, and nothing of it is kept.
+    python = f"training memory {served.url} python"
+    assert (
+        page.evaluate("async (name) => (await (await caches.open(name)).keys()).length", python)
+        == 0
+    )
+    with page.expect_navigation():
+        page.get_by_role("button", name="Show it").click()
+    expect(page).to_have_title(re.compile("^second "))
     context.close()
 
 

@@ -51,6 +51,8 @@ const PATIENCE_MS = 20_000;
  */
 const PULSE_MS = 10_000;
 const PULSES = 3;
+/** While it starts: some stages keep a slow machine's worker busy for long, and none says so before. */
+const PULSES_OF_START = 9;
 
 /** The Python module that answers where no other is named. */
 const DOOR = "training_memory.web";
@@ -117,11 +119,11 @@ export class Runtime {
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     let patience;
     let unheard = 0;
+    const isReady = () => this.state.name === "ready";
     const pulse = setInterval(() => {
       if (this.#worker !== worker) clearInterval(pulse);
-      // A start may keep a slow machine's worker busy for long.
-      else if (this.state.name !== "ready" || this.#asked.size === 0) unheard = 0;
-      else if ((unheard += 1) < PULSES) worker.postMessage({ type: "pulse" });
+      else if (isReady() && this.#asked.size === 0) unheard = 0;
+      else if ((unheard += 1) < (isReady() ? PULSES : PULSES_OF_START)) worker.postMessage({ type: "pulse" });
       else hear({ type: "failed", reason: "it gave no sign of life" });
     }, PULSE_MS);
     const hear = (/** @type {Message} */ message) => {

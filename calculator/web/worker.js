@@ -5,7 +5,7 @@
  * Comes in: {type: "start", ...Start}, then {type: "ask", id, door, request} and, for a door
  *           in a package that the start does not bring, {type: "use", id, package} before it;
  *           {type: "pulse"}, which goes out again.
- * Goes out: {type: "progress", bytes}, {type: "restoring"}, {type: "ready"}, {type: "failed", reason},
+ * Goes out: {type: "pulse"}, {type: "progress", bytes}, {type: "restoring"}, {type: "ready"}, {type: "failed", reason},
  *           {type: "answer", id, answer} or {type: "failed-answer", id, reason, unreachable}.
  *
  * Requests and answers are JSON text: whole numbers larger than a double holds stay whole.
@@ -62,10 +62,12 @@ const doors = new Map();
 
 /**
  * Note when a stage of the start is reached; a browser's tools and scripts/benchmarks/start.py show it.
+ * From one to the next a slow machine may hear of nothing, so it is a sign of life too.
  * @param {string} stage
  */
 function mark(stage) {
   performance.mark(`python: ${stage}`);
+  say({ type: "pulse" });
 }
 
 /** @param {Record<string, unknown>} message */

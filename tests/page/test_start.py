@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, Route, expect
+from playwright.sync_api import BrowserContext, Page, Route, Worker, expect
 
+import waits
 from places import PACKAGE
 from snapshot import requests
 from training_memory.presets import PRESETS
@@ -276,14 +278,18 @@ def test_memory_that_never_comes_to_life_is_left_for_a_plain_start(page: Page) -
     assert {"memory", "library", "training_memory"} <= set(names)
 
 
-# The page asks its first worker more often whether it still lives.
+# Once `hurried` is set the page asks its workers more often whether they still live.
 QUICK_PULSE = """(() => {
     const every = setInterval;
-    let quick = true;
+    window.hurried = false;
+    window.pulses = 0;
     window.setInterval = (done, ms, ...more) => {
-        const isFirst = ms === 10_000 && quick;
-        if (isFirst) quick = false;
-        return every(done, isFirst ? 1_500 : ms, ...more);
+        if (ms !== 10_000) return every(done, ms, ...more);
+        return every(() => {
+            if (!hurried) return;
+            pulses += 1;
+            done();
+        }, 1_500);
     };
 })()"""
 
@@ -294,6 +300,56 @@ def test_a_worker_that_was_ended_is_noticed_and_another_answers(page: Page) -> N
     (worker,) = [one for one in page.workers if "calculator/worker" in one.url]
     names = fetched(page)
     worker.evaluate("self.close()")  # as a browser short of memory does: nobody is told
+    page.evaluate("hurried = true")
     page.locator('.tm [name="recompute"]').select_option("full")
     expect(page.locator(".tm output")).to_contain_text("110.7 GB", timeout=READY_MS)
     assert {"library", "training_memory"} <= set(names)
+
+
+def begun(page: Page, begin: Callable[[], object]) -> Worker:
+    """The next worker that is to be Python's."""
+    with page.expect_worker(lambda one: "calculator/worker" in one.url) as found:
+        begin()
+    return found.value
+
+
+@pytest.fixture
+def held(page: Page, context: BrowserContext) -> list[Route]:
+    """A page no start of which comes to an end: what it needs is not sent."""
+    page.add_init_script(QUICK_PULSE)
+    routes: list[Route] = []
+    needed = re.compile(r"/(memory|library)-[^/]*$")
+    context.route(needed, lambda route: routes.append(route))
+    return routes
+
+
+def test_a_worker_that_is_ended_while_it_starts_is_noticed(
+    page: Page, context: BrowserContext, held: list[Route]
+) -> None:
+    first = begun(page, lambda: page.goto("/calculator/"))
+    first.evaluate("self.close()")
+    # Nor does the plain start that follows come to an end: then the reader is told, and may ask.
+    second = begun(page, lambda: page.evaluate("hurried = true"))
+    second.evaluate("self.close()")
+    status = page.locator(".tm-status")
+    expect(status).to_contain_text("Python could not start here (it gave no sign of life)")
+    assert held
+    context.unroute_all(behavior="ignoreErrors")
+    page.evaluate("hurried = false")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    page.locator('.tm [name="recompute"]').select_option("full")
+    expect(page.locator(".tm output")).to_contain_text("110.7 GB")
+
+
+def test_a_worker_that_waits_for_a_slow_network_is_not_given_up(
+    page: Page, held: list[Route]
+) -> None:
+    names = fetched(page)
+    begun(page, lambda: page.goto("/calculator/"))
+    waits.until(page, lambda: len(held) == 1)
+    page.evaluate("hurried = true")
+    page.wait_for_function("() => pulses > 12")  # more than a worker that is silent is given
+    held[0].continue_()
+    expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+    assert "library" not in names

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from urllib.parse import parse_qsl, urlencode
 
 from . import catalog, recipe, sharding, switches, tuning
@@ -40,7 +41,12 @@ _NO_GPU = "none"
 
 def parse(address: str) -> dict[str, object]:
     """The state that an address's fragment carries; the last of fields given twice."""
-    return dict(parse_qsl(address.removeprefix("#"), keep_blank_values=True))
+    return dict(_pairs(address))
+
+
+@lru_cache(maxsize=8)  # a request's is read for what it means, and for what it does not
+def _pairs(address: str) -> tuple[tuple[str, object], ...]:
+    return tuple(parse_qsl(address.removeprefix("#"), keep_blank_values=True))
 
 
 def known(state: State) -> tuple[dict[str, object], dict[str, object]]:

@@ -17,13 +17,12 @@ from .weaving import Rounds, Stretch, Stretches, Woven
 class WovenStrip(Strip):
     """A woven section with a run's sizes."""
 
-    __slots__ = ("_changes", "_left", "_running", "_strip", "_walked", "woven")
+    __slots__ = ("_changes", "_running", "_strip", "_walked", "woven")
     woven: Woven
     _strip: RecordedStrip
     _running: Running
     _changes: Sequence[int]
     _walked: Sum | None
-    _left: tuple[int, ...] | None
 
     def __init__(self, strip: RecordedStrip, woven: Woven) -> None:
         running, sizes = woven.running(len(strip.changes))
@@ -33,7 +32,6 @@ class WovenStrip(Strip):
         object.__setattr__(self, "_running", running)
         object.__setattr__(self, "_changes", (*strip.changes, *sizes))
         # It stands in a tree many times over: it is summed up once.
-        object.__setattr__(self, "_left", None)
         object.__setattr__(self, "_walked", None)
 
     @property
@@ -68,11 +66,7 @@ class WovenStrip(Strip):
 
     def left(self) -> tuple[int, ...]:
         """What its events leave behind, by category."""
-        if self._left is None:
-            found = self._running.left(self._changes)
-            object.__setattr__(self, "_left", found)
-            return found
-        return self._left
+        return self.walked().remains
 
     def bends(self) -> tuple[Bending, Sequence[int]]:
         """Where its events bend a picture, found once, and their sizes."""

@@ -26,13 +26,14 @@ def sizes_of(recording: Recording, values: Mapping[str, int]) -> list[int]:
 class RecordedStrip(Strip):
     """One section of a recording with a run's sizes."""
 
-    __slots__ = ("changes", "recording", "section", "several")
+    __slots__ = ("_walked", "changes", "recording", "section", "several")
     recording: Recording
     section: Section
     #: Whether the step has several micro-batches, which the words must then tell apart.
     several: bool
     #: The sizes, as :func:`.running.signed` gives them.
     changes: Sequence[int]
+    _walked: Sum | None
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class RecordedStrip(Strip):
         object.__setattr__(self, "section", section)
         object.__setattr__(self, "changes", changes)
         object.__setattr__(self, "several", several)
+        object.__setattr__(self, "_walked", None)
 
     @property
     def label(self) -> str:  # worked out instead of kept
@@ -83,7 +85,11 @@ class RecordedStrip(Strip):
 
     def walked(self) -> Sum:
         """Its events summed up from their sizes alone."""
-        return self.section.running.sum(self.changes)
+        found = self._walked
+        if found is None:
+            found = self.section.running.sum(self.changes)
+            object.__setattr__(self, "_walked", found)
+        return found
 
     def event_at(self, at: int) -> Event:
         """The event that one of its section's moves is."""
@@ -91,11 +97,13 @@ class RecordedStrip(Strip):
 
     def climbed(self) -> tuple[int, int]:
         """What remains after its events and their highest point."""
-        return self.section.running.climb(self.changes)
+        if self._walked is None:
+            return self.section.running.climb(self.changes)
+        return sum(self._walked.remains), self._walked.peak
 
     def left(self) -> tuple[int, ...]:
         """What its events leave behind, by category."""
-        return self.section.running.left(self.changes)
+        return self.walked().remains
 
     def bends(self) -> tuple[Bending, Sequence[int]]:
         """Where its events bend a picture, found once for the section, and their sizes."""

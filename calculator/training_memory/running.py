@@ -75,7 +75,7 @@ class Running:
     the changes each step's is, ``codes`` what it does.
     """
 
-    __slots__ = ("_second", "codes", "places", "sizes")
+    __slots__ = ("_by_category", "_second", "codes", "places", "sizes")
 
     def __init__(self, moves: Sequence[Move], storages: int) -> None:
         places: list[int] = []
@@ -90,6 +90,7 @@ class Running:
             if target >= 0:
                 places.append(storage)
                 codes.append(2 * target + 1)
+        self._by_category: Mapping[int, tuple[Sequence[int], Pick]] | None = None
         #: Steps that are the second of their move.
         self._second = second
         self.places = places
@@ -125,14 +126,6 @@ class Running:
         totals = list(accumulate(self.sizes(changes)))
         return (totals[-1], max(0, max(totals))) if totals else (0, 0)
 
-    def left(self, changes: Sequence[int]) -> tuple[int, ...]:
-        """What remains by category: :meth:`sum`'s ``remains`` alone."""
-        sizes = self.sizes(changes)
-        remains = [0] * _ALL
-        for category, (_, of_category) in _by_category(self.codes).items():
-            remains[category] = sum(of_category(sizes))
-        return tuple(remains)
-
     def sum(self, changes: Sequence[int]) -> Sum:
         """The sums for sizes as :func:`signed` gives them."""
         sizes = self.sizes(changes)
@@ -140,7 +133,9 @@ class Running:
         peak = max(totals)
         at = totals.index(peak) - 1
         remains, parts, largest = [0] * _ALL, [0] * _ALL, [0] * _ALL
-        for category, (steps, of_category) in _by_category(self.codes).items():
+        if self._by_category is None:
+            self._by_category = _by_category(self.codes)
+        for category, (steps, of_category) in self._by_category.items():
             values = [*accumulate(of_category(sizes), initial=0)]
             remains[category] = values[-1]
             largest[category] = max(values)

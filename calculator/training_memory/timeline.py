@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from math import prod
 
@@ -26,7 +27,7 @@ class Point:
     total: int
 
 
-#: Turns of each repeat that are played, tried in this order until a step is short enough.
+#: Turns of each repeat that may be played; the first at which a step is short enough are.
 _TURNS = (256, 128, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2)
 
 
@@ -108,7 +109,8 @@ def sampled_turns(nests: Mapping[tuple[int, ...], int], most: int) -> int:
 
     ``nests`` tells how many events stand within the same repeats.
     """
-    return next((turns for turns in _TURNS if _sampled(nests, turns) <= most), _TURNS[-1])
+    enough = bisect_left(_TURNS, True, key=lambda turns: _sampled(nests, turns) <= most)
+    return _TURNS[min(enough, len(_TURNS) - 1)]
 
 
 def _sampled(nests: Mapping[tuple[int, ...], int], turns: int) -> int:

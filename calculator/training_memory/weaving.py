@@ -59,19 +59,16 @@ class Listener:
 class Woven:
     """A section with events between its moves; no size of a run's own recording is in it."""
 
-    __slots__ = ("_bending", "_running", "cuts", "section")
+    __slots__ = ("_bending", "_running", "cuts", "is_one_phase", "section")
 
     def __init__(self, section: Section, heard: Sequence[Heard]) -> None:
         self.section = section
         self.cuts = _cuts(section, heard)
+        own = phase_of(section)
+        #: Whether its events are of the section's phase of the step.
+        self.is_one_phase = all(event.phase is own for _, events in self.cuts for event in events)
         self._running: tuple[Running, tuple[int, ...]] | None = None
         self._bending: Bending | None = None
-
-    @property
-    def is_one_phase(self) -> bool:
-        """Whether its events are of the section's phase of the step."""
-        own = phase_of(self.section)
-        return all(event.phase is own for _, events in self.cuts for event in events)
 
     def parts(self) -> Iterator[tuple[slice, tuple[Event, ...]]]:
         """Its moves in stretches, and the events that follow each."""

@@ -102,12 +102,12 @@ class _Schedule:
 
     def _ways(self, part: int) -> dict[tuple[bool, bool], Group]:
         run, rank = self.run, self.rank
-        made = dict.fromkeys((False, True), self.sized[part])
+        made = dict.fromkeys((False, True), _both(self.sized[part]))
         if run.model.experts and run.recompute is Recompute.FULL and rank.in_flight > 1:
-            made[True] = sized(run, rank, part, waits=True)
+            made[True] = _both(sized(run, rank, part, waits=True))
         return {
-            (forward, same): _shared(one.phase("forward" if forward else "backward"))
-            for same, one in made.items()
+            (forward, same): passes[forward]
+            for same, passes in made.items()
             for forward in (True, False)
         }
 
@@ -273,6 +273,14 @@ class _Schedule:
         if not self._receives(part):
             return []
         return [_goes("gradient for the stage before", self.sent_bytes, Category.TEMPORARY)]
+
+
+def _both(made: Sized) -> dict[bool, Group]:
+    """A part's forward pass, and its backward pass."""
+    return {
+        forward: _shared(made.phase("forward" if forward else "backward"))
+        for forward in (True, False)
+    }
 
 
 def _shared(group: Group) -> Shared:

@@ -122,7 +122,7 @@ function importAndAnswer() {
   python.unpackArchive(new Uint8Array(readFileSync(wheel)), "zip", { extractDir: site });
   python.globals.set("plan", readFileSync(plan, "utf8"));
   python.runPython(`
-import gc, importlib, json, linecache, pkgutil, re, sys, zipimport
+import functools, gc, importlib, json, linecache, pkgutil, re, sys, zipimport
 
 # With a clock that stands still, a folder that was filled looks unchanged.
 importlib.invalidate_caches()
@@ -143,8 +143,12 @@ for request in plan["films"]:
     while not json.loads(film_door.answer(json.dumps({**request, "turn": turn})))["done"]:
         turn += 1
 
-# What was remembered on the way is of no use to a page; what lies in which zip would be wrong.
-del film_door, module, name, plan, request, training_memory, turn, web
+# What was remembered on the way would take longer to arrive than to be found again; what lies in
+# which zip would be wrong.
+for one in gc.get_objects():
+    if isinstance(one, functools._lru_cache_wrapper):
+        one.cache_clear()
+del film_door, module, name, one, plan, request, training_memory, turn, web
 linecache.clearcache()
 re.purge()
 sys.path_importer_cache.clear()

@@ -8,8 +8,8 @@ the model's order, are filled up to an even number for each GPU, and each GPU ow
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from itertools import accumulate, chain, repeat
 
 from ..frozen import in_storage, is_packed
@@ -26,7 +26,7 @@ ALIGNMENT = 2
 Key = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Group:
     """Weights that the optimizer treats alike, each one's numbers, and over how many GPUs.
 
@@ -68,7 +68,8 @@ class Group:
             found[at] = place, dict(self.owners(place, place + 1))[rank]
         return found
 
-    def divided(self) -> list[int]:
+    @cached_property
+    def divided(self) -> Sequence[int]:
         """How many numbers of each weight a GPU has, where each is divided by itself."""
         gpus = self.gpus
         share = {numel: -(-numel // gpus) for numel in set(self.numels)}

@@ -31,7 +31,7 @@ SUB_GROUP = 1_000_000_000
 def swapped(groups: Iterable[flat.Group]) -> Iterator[flat.Key]:
     """Weights whose states go to disks: those updated together with enough numbers for one."""
     for group in groups:
-        shares = group.divided()
+        shares = group.divided
         for places in _together(shares):
             if 4 * sum(shares[places]) >= LEAST_WRITTEN:
                 yield from group.keys[places]
@@ -62,27 +62,30 @@ class Shares:
     offloads: bool = False
     away: bool = False
 
-    def sub_groups(self) -> list[list[int]]:
+    def sub_groups(self) -> list[Sequence[int]]:
         """The shares that are updated together."""
         return [
             shares[places]
-            for shares in map(flat.Group.divided, self.groups)
+            for shares in (group.divided for group in self.groups)
             for places in _together(shares)
         ]
 
-    def rows(self, optimizer: str) -> Iterator[tuple[str, Category, int, str]]:
-        """What stays: name, category, bytes, and why."""
-        total = sum(sum(group.divided()) for group in self.groups)
-        if not self.away:
-            size = rounded(total * self.item_bytes)
-            yield "shares of weights", Category.WEIGHTS, size, WEIGHTS
+    def small_bytes(self) -> int:
+        """What the weights take that stay whole."""
         gpus = self.groups[0].gpus
-        small = sum(
+        return sum(
             times * rounded(-(-numel // gpus) * gpus * self.item_bytes)
             for numel, times in Counter(self.every.values()).items()
             if numel <= self.persistence
         )
-        if small:
+
+    def rows(self, optimizer: str) -> Iterator[tuple[str, Category, int, str]]:
+        """What stays: name, category, bytes, and why."""
+        total = sum(sum(group.divided) for group in self.groups)
+        if not self.away:
+            size = rounded(total * self.item_bytes)
+            yield "shares of weights", Category.WEIGHTS, size, WEIGHTS
+        if small := self.small_bytes():
             yield SMALL, Category.WEIGHTS, small, PERSISTENT
         size = rounded(self.bucket * self.item_bytes)
         yield "bucket for gradients", Category.GRADIENTS, size, BUCKET
@@ -111,7 +114,7 @@ class Shares:
 
     def states(self, optimizer: str) -> Iterator[tuple[str, Category, int, str]]:
         """What the optimizer has, on the GPU or in the CPU's memory."""
-        total = sum(sum(group.divided()) for group in self.groups)
+        total = sum(sum(group.divided) for group in self.groups)
         groups = [sum(some) for some in self.sub_groups()]
         in_fp32 = sum(rounded(4 * one) for one in groups)
         yield "own shares in fp32", Category.MASTER, in_fp32, MASTER

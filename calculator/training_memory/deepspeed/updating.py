@@ -49,7 +49,7 @@ def optimizer_events(run: Run, optimizer: str, rank: int) -> Iterator[Event]:
 def _third_step(run: Run, optimizer: str) -> Iterator[Event]:
     """The same of stage 3 (DeepSpeedZeroOptimizer_Stage3.step)."""
     own, size = shares(run), item_bytes(run)
-    small = sum(one for name, _, one, _ in own.rows(optimizer) if name == SMALL)
+    small = own.small_bytes()
     if small:
         yield event(SMALL, -small, Category.WEIGHTS, GOES)
     groups = [(sum(some), max(some), len(some)) for some in own.sub_groups()]

@@ -8,14 +8,18 @@ import json
 import re
 import zipfile
 from collections.abc import Callable
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
+from threading import Event, Thread
+from typing import Any, override
+from unittest.mock import Mock
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, Worker, expect
 
 import waits
 from places import PACKAGE
+from serve import SiteHandler, SiteServer
 from snapshot import requests
 from training_memory.presets import PRESETS
 from training_memory.web import answer
@@ -353,3 +357,59 @@ def test_a_worker_that_waits_for_a_slow_network_is_not_given_up(
     held[0].continue_()
     expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
     assert "library" not in names
+
+
+# Notes when WebAssembly that is still arriving is handed to the compiler.
+TELLS_OF_COMPILING = """{
+    const plain = WebAssembly.compileStreaming;
+    WebAssembly.compileStreaming = (source) => {
+        performance.mark("compiling begins");
+        return plain(source);
+    };
+}
+"""
+
+
+def test_python_is_compiled_while_it_arrives(
+    page: Page, context: BrowserContext, built_site: Path
+) -> None:
+    all_but_the_last, may_end = Event(), Event()
+
+    class HoldsBack(SiteHandler):
+        """Sends the last bytes of WebAssembly when it may."""
+
+        @override
+        def do_GET(self) -> None:
+            plain = self.wfile
+            if self.path.endswith(".wasm"):
+                self.wfile = Mock(wraps=plain, write=lambda data: self.send_slowly(plain, data))
+            super().do_GET()
+            self.wfile = plain
+
+        def send_slowly(self, plain: BufferedIOBase, data: bytes) -> None:
+            if len(data) < 100_000:
+                plain.write(data)  # headers
+                return
+            plain.write(data[:-1_000])
+            all_but_the_last.set()
+            may_end.wait()
+            plain.write(data[-1_000:])
+
+    def telling(route: Route) -> None:
+        script = route.fetch()
+        route.fulfill(response=script, body=TELLS_OF_COMPILING + script.text())
+
+    context.route("**/calculator/worker.js", telling)
+    with SiteServer(built_site) as server:
+        server.RequestHandlerClass = HoldsBack
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            worker = begun(page, lambda: page.goto(f"{server.url}calculator/"))
+            waits.until(page, all_but_the_last.is_set)
+            begins = "performance.getEntriesByName('compiling begins').length"
+            waits.until(page, lambda: worker.evaluate(begins) == 1)
+            may_end.set()
+            expect(page.locator(".tm")).to_have_attribute("data-status", "ready", timeout=READY_MS)
+        finally:
+            may_end.set()
+            server.shutdown()

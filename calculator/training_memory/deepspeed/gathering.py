@@ -109,6 +109,7 @@ class Gathering(Listener):
         self.persists = list(map(persists.__getitem__, self.numels))
         self.outside = frozenset(range(len(self.numels))).difference(self.layers)
         self.uses_of_outer = trace.uses_of_outer
+        self.asked = len(trace.asked)
         #: Of a section what a weight is asked for or given back at: which note, whether it is
         #: asked for, which one in the first layer, and how far the next layer's is.
         self._notes: dict[int, list[tuple[int, bool, int, int]]] = {}
@@ -158,14 +159,15 @@ class Gathering(Listener):
         events: list[Event] = []
         if weight != NONE:
             if not self.persists[weight]:
-                if weight not in self.there and weight not in self.flying:
-                    events = self._gather([weight])
                 gather = self.flying.pop(weight, None)
+                if gather is None and weight not in self.there:
+                    events = self._gather([weight])
+                    gather = self.flying.pop(weight)
                 if gather is not None:
                     events += self._wait(weight, gather)
             if self.ahead == self.at:
                 self.ahead += 1
-        if self.live < self.limits.live and self.ahead < len(self.trace.asked):
+        if self.live < self.limits.live and self.ahead < self.asked:
             events += self._look_ahead()
         if weight != NONE:
             self.at += 1

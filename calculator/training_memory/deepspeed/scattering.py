@@ -6,7 +6,7 @@ partition_grads). All numbers are of numbers, not bytes; a weight is its place i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 
 from ..categories import Category
 from ..events import Event, Phase
@@ -109,6 +109,9 @@ class Scattering(Listener):
         self.offloads, self.last, self.swapped = offloads, last, swapped
         self.numels = sizes.numels
         self.event = told.event
+        #: Of a section which notes are of gradients, which one in the first layer, and how far the
+        #: next layer's is.
+        self._notes: dict[int, list[tuple[int, int, int]]] = {}
         self.inside: list[int] = []
         self.filled = 0
         #: Whether a bucket was given away since it was last asked where things stand.
@@ -116,15 +119,21 @@ class Scattering(Listener):
 
     def hear(self, section: Section, layer: int) -> Heard:
         """What happens as gradients are there: before each is dropped, and after."""
+        notes = self._notes.get(id(section))
+        if notes is None:
+            notes = self._notes[id(section)] = list(self._placed(section))
         found = []
-        by = layer * self.sizes.each
+        for note, first, each in notes:
+            before, after = self.arrived(first + each * layer)
+            if before or after:
+                found.append((note, before, after))
+        return tuple(found)
+
+    def _placed(self, section: Section) -> Iterator[tuple[int, int, int]]:
         for note, (_, kind, name) in enumerate(section.notes):
             if kind == "gradient":
                 weight = self.places[name]
-                before, after = self.arrived(weight + by if weight in self.sizes.layers else weight)
-                if before or after:
-                    found.append((note, before, after))
-        return tuple(found)
+                yield note, weight, self.sizes.each if weight in self.sizes.layers else 0
 
     def arrived(self, weight: int) -> tuple[list[Event], list[Event]]:
         """A gradient is there: what happens before it is dropped, and after."""

@@ -12,7 +12,7 @@ are written in its second half, and what they are made of waits until then. The 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from .blocks import paper
 from .blocks.ledger import Ledger, RankRow, Recompute
@@ -338,18 +338,25 @@ def _backwards(
 def _micro_batches(run: Run, rank: Rank) -> list[Node]:
     """Every micro-batch's forward and backward passes, in the schedule's order."""
     rows = layer_rows(run)
-    parts = range(rank.parts)
-    forward = [_forward(run, rank, rows, part) for part in parts]
-    writing = [_backward(run, rank, rows, part, writes=True) for part in parts]
-    adding = [_backward(run, rank, rows, part, writes=False) for part in parts]
-    halves = [_weights(run, rank, writes=writes) for writes in (True, False)]
+
+    @cache
+    def forward(part: int) -> Node:
+        return _forward(run, rank, rows, part)
+
+    @cache
+    def backward(part: int, writes: bool) -> Node:
+        return _backward(run, rank, rows, part, writes=writes)
+
+    @cache
+    def weights(writes: bool) -> Node:
+        return _weights(run, rank, writes=writes)
 
     def node_of(one: Pass) -> Node:
         if one.forward:
-            return forward[one.part]
-        if one.weights:
-            return halves[one.micro_batch > 0]
-        return (adding if one.micro_batch else writing)[one.part]
+            return forward(one.part)
+        # The first micro-batch writes gradients, the others add to them.
+        first = not one.micro_batch
+        return weights(first) if one.weights else backward(one.part, first)
 
     return tree(
         rounds(

@@ -46,6 +46,7 @@ def gib(value_bytes: int, digits: int = 1) -> str:
     return ratio(value_bytes, GIB, digits)
 
 
+@lru_cache(maxsize=1024)  # states are as large as in the answer before
 def show_bytes(value_bytes: int, *, binary: bool = False, digits: int = 1) -> str:
     """Bytes in the largest unit that leaves at least one: ``"199.5 GB"``, ``"96 B"``."""
     for name, size in _BINARY if binary else _DECIMAL:

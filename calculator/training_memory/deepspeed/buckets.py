@@ -7,15 +7,14 @@ copy_grads_in_partition for what this GPU owns, independent_gradient_partition_e
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Hashable, Iterator
 from itertools import accumulate
 
 from ..categories import Category
 from ..events import Event, Phase
 from ..layouts import UNIT_BYTES, rounded
 from ..recording import Section
-from ..records import dataclass
 from ..weaving import Heard, Listener
 from .flat import Group
 
@@ -27,39 +26,12 @@ LARGE = "It is larger than the bucket, and is summed by itself when the next gra
 GONE = "Nothing reads it any more."
 
 
-#: So few layers are heard sooner than passed over.
-_FEW = 16
-
 #: Weights of a group from a place to before another: the group's number, and both.
-_Run = tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _After:
-    """What a layer says, and where things stand after it, told by how far it is from the layer."""
-
-    heard: Heard
-    inside: Sequence[_Run]
-    filled: int
-    since: int
-    has_bucket: bool
-    has_own: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mark:
-    """At which layer something is, and who owns that of each group."""
-
-    layer: int
-    step: int
-    owners: list[int] | None
+Run = tuple[int, int, int]
 
 
 class Buckets(Listener):
-    """One GPU's gradients in a backward pass. ``stage`` is 1 or 2, ``size`` in numbers.
-
-    ``quick``: what a layer says that finds things as another one did is not worked out anew.
-    """
+    """One GPU's gradients in a backward pass. ``stage`` is 1 or 2, ``size`` in numbers."""
 
     def __init__(
         self,
@@ -72,14 +44,12 @@ class Buckets(Listener):
         item_bytes: int,
         micro_batches: int,
         offloads: bool,
-        quick: bool = True,
     ) -> None:
         self.groups, self.rank, self.stage = groups, rank, stage
         self.size, self.overlaps, self.item_bytes = size, overlaps, item_bytes
         self.buffers = 1 + overlaps
         self.micro_batches = micro_batches
         self.offloads = offloads
-        self.shares = [group.share for group in groups]
         #: Where the weight of a name is: in which group, at which place, and how far the next
         #: layer's is.
         self.places: dict[str, tuple[int, int, int]] = {}
@@ -95,103 +65,25 @@ class Buckets(Listener):
         )
         self.own_bytes = rounded(own_numel * item_bytes)
         #: Weights in the bucket, in order.
-        self.inside: list[_Run] = []
+        self.inside: list[Run] = []
         self.filled = 0
         #: Whole gradients that are no part of any bucket, and of which nothing is this GPU's.
-        self.left: list[_Run] = []
+        self.left: list[Run] = []
         self.has_bucket = False
         self.has_own = False
         #: Micro-batches so far.
         self.turn = 0
         #: Events that are there already: layers have the same ones, which are then soon compared.
         self._said: dict[tuple[str, int, Category, str], Event] = {}
-        #: The section that is heard, its layer, since which of its layers the bucket is filled, and
-        #: whether there is something of another section in it.
-        self._section: Section | None = None
-        self._layer = self._since = 0
-        self._is_foreign = False
-        #: Of each group how many weights a layer has; of those that have any besides how many
-        #: numbers a GPU owns, where layers begin, and where each weight begins and ends.
-        self._each = [len(group.weights.layer) for group in groups]
-        self._layers = [
-            (
-                group.share,
-                group.weights.of_layers.start,
-                each,
-                group.starts,
-                (*group.starts, group.starts[-1] + group.numels[-1]),
-            )
-            for group, each in zip(groups, self._each, strict=True)
-            if each
-        ]
-        larger = any(max(group.numels) > size for group in groups)
-        self._quick = quick and not (stage == 1 and larger)
-        self._known: dict[Hashable, _After] = {}
 
     # -- as gradients come -------------------------------------------------------------------------
 
+    def mark(self, section: Section, layer: int, step: int) -> tuple[Hashable, object] | None:
+        """Every layer is worked out by itself; :mod:`.owners` knows better."""
+        return None
+
     def hear(self, section: Section, layer: int) -> Heard:
         """What happens as gradients are there: before each is dropped, and after."""
-        self._come_to(section)
-        self._layer = layer
-        key = self._stands(layer) if self._quick and section.part[0] == "layer" else None
-        if key is None:
-            return self._worked_out(section, layer)
-        after = self._known.get(key)
-        if after is None:
-            heard = self._worked_out(section, layer)
-            self._known[key] = _After(
-                heard=heard,
-                inside=self._moved(self.inside, -layer),
-                filled=self.filled,
-                since=self._since - layer,
-                has_bucket=self.has_bucket,
-                has_own=self.has_own,
-            )
-            return heard
-        self.inside = self._moved(after.inside, layer)
-        self.filled = after.filled
-        self._since = after.since + layer
-        self.has_bucket, self.has_own = after.has_bucket, after.has_own
-        return after.heard
-
-    def _come_to(self, section: Section) -> None:
-        if section is not self._section:
-            self._section, self._known = section, {}
-            self._is_foreign = bool(self.inside)
-
-    def _stands(self, layer: int) -> Hashable | None:
-        """All that decides what a layer says; None where another layer says something else.
-
-        As where a GPU's share ends in the layer or in what is in the bucket.
-        """
-        if self._waits:
-            return self.has_bucket
-        if self.inside and self._is_foreign:
-            return None
-        since = self._since if self.inside else layer
-        owners = self._owners(min(since, layer), max(since, layer))
-        if owners is None:
-            return None
-        alike = [(owner - owners[0], owner == self.rank) for owner in owners]
-        return (since - layer, len(self.inside), self.has_bucket, self.has_own, *alike)
-
-    def _owners(self, low: int, high: int) -> list[int] | None:
-        """Of each group who owns its weights in some layers, if it is one GPU."""
-        found = []
-        for share, begin, each, starts, until in self._layers:
-            owner = starts[begin + low * each] // share
-            if (until[begin + (high + 1) * each] - 1) // share != owner:
-                return None
-            found.append(owner)
-        return found
-
-    def _moved(self, runs: Sequence[_Run], layers: int) -> list[_Run]:
-        """The same weights of so many layers further."""
-        by = [layers * each for each in self._each]
-        return [(number, place + by[number], end + by[number]) for number, place, end in runs]
-
-    def _worked_out(self, section: Section, layer: int) -> Heard:
         found = []
         for note, (_, kind, weight) in enumerate(section.notes):
             if kind == "gradient":
@@ -204,9 +96,9 @@ class Buckets(Listener):
     def _arrived(self, number: int, place: int) -> tuple[list[Event], list[Event]]:
         before = list(self._begin())
         numel = self.groups[number].numels[place]
-        if self._waits:
+        if self.waits:
             return before, [] if self.turn else [self._whole(number, place, WHOLE)]
-        before += self._add((number, place, place + 1), numel)
+        before += self.add((number, place, place + 1), numel)
         is_there = self.stage == 1 and self.turn > 0
         if numel > self.size:
             if self.stage == 1 and place not in self.own[number]:
@@ -215,7 +107,7 @@ class Buckets(Listener):
         return before, [self._whole(number, place, COPIED, freed=True)] if is_there else []
 
     @property
-    def _waits(self) -> bool:
+    def waits(self) -> bool:
         """Whether gradients stay where they are, whoever owns them."""
         is_last = self.turn == self.micro_batches - 1
         return self.stage == 1 and not (self.overlaps and is_last)
@@ -226,12 +118,11 @@ class Buckets(Listener):
             for _ in range(self.buffers):
                 yield self._event("bucket for gradients", self.size, BUCKET)
 
-    def _add(self, run: _Run, numel: int) -> list[Event]:
+    def add(self, run: Run, numel: int) -> list[Event]:
+        """Put weights of so many numbers into the bucket; a full one is given away first."""
         events = []
         if self.filled + numel > self.size:
             events = list(self._reduce())
-        if not self.inside:
-            self._since, self._is_foreign = self._layer, False
         self.inside.append(run)
         self.filled += numel
         return events
@@ -300,37 +191,6 @@ class Buckets(Listener):
         if count > 1:
             yield together
 
-    # -- rounds of layers -------------------------------------------------------------------------
-
-    def mark(self, section: Section, layer: int, step: int) -> tuple[Hashable, object] | None:
-        """What is in the bucket, and who owns it; None where it is of several GPUs."""
-        self._come_to(section)
-        if not self._quick or (key := self._stands(layer)) is None:
-            return None
-        return key, _Mark(layer=layer, step=step, owners=self._owners(layer, layer))
-
-    def jump(self, before: object, now: object, left: int) -> int:
-        """Pass over rounds of layers of one owner, whose gradients fill as many buckets alike."""
-        assert isinstance(before, _Mark)
-        assert isinstance(now, _Mark)
-        length = before.layer - now.layer
-        if self._waits:
-            return left // length
-        owners, step = now.owners, now.step
-        if before.owners != owners or owners is None or step != -1:
-            return 0
-        # A backward pass ends in the owner's lowest layer, of any group.
-        lowest = 0
-        for owner, (share, begin, each, starts, _) in zip(owners, self._layers, strict=True):
-            lowest = max(lowest, -(-(bisect_left(starts, owner * share) - begin) // each))
-        rounds = min(left, now.layer - lowest + 1) // length
-        if rounds * length < _FEW:
-            return 0
-        by = -rounds * length
-        self.inside = self._moved(self.inside, by)
-        self._since += by
-        return rounds
-
     # -- the end of a backward pass ---------------------------------------------------------------
 
     def end(self) -> Iterator[Event]:
@@ -350,7 +210,6 @@ class Buckets(Listener):
         if self.stage == 2 and self.turn and self.has_own:
             yield self.sized("buffer of own gradients", -self.own_bytes, Category.GRADIENTS, ADDED)
         self.has_own = False
-        self._section = None
         self.turn += 1
 
     def _all_at_once(self) -> Iterator[Event]:

@@ -19,6 +19,7 @@ from ..weaving import Said, Stretches, hear, weave
 from . import flat, third, zeroth
 from .buckets import Buckets
 from .gathering import AROUND, AROUND_ADAPTERS, Gathering, Limits
+from .owners import OwnersBuckets
 from .scattering import Scattering, Sizes, Told
 from .trace import Trace
 
@@ -198,7 +199,7 @@ def _kept(
     made: Sized, given: Conditions, turns: dict[int, int], *, jumps: bool
 ) -> Iterator[_Heard]:
     """Where every GPU has whole weights."""
-    buckets = Buckets(
+    buckets = (OwnersBuckets if jumps else Buckets)(
         given.groups,
         rank=given.rank,
         stage=given.stage,
@@ -207,7 +208,6 @@ def _kept(
         item_bytes=given.item_bytes,
         micro_batches=given.micro_batches,
         offloads=given.offloads,
-        quick=jumps,
     )
     for turn, count in turns.items():
         buckets.turn = turn

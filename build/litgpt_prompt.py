@@ -30,7 +30,7 @@ def prompt_of(tape: Tape, w: Weights) -> Tensor:
     """The learned tokens, which are a parameter: no memory beside the weights'."""
     weight = w.of("prompt", product((PROMPT, "h")))
     seen = Tensor(tape.storage("prompt", as_formula(0), "bf16"), weight.numel, "bf16")
-    seen.edge = weight
+    seen.edge = weight, 0
     return seen
 
 

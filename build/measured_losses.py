@@ -46,7 +46,7 @@ def _leaf(tape: Tape, name: str, numel: Formula, dtype: str, *, again: bool = Tr
     leaf = Parameter(name, numel, dtype)
     if again:
         leaf.grad = tape.new(f"gradient of {name}, of the run before", numel, dtype)
-    tensor.edge = leaf
+    tensor.edge = leaf, 0
     return tensor
 
 

@@ -23,10 +23,14 @@ class Category(StrEnum):
 
     #: Its place in the order, from 0.
     place: int
+    #: The codes of what leaves it and of what comes to it (running.py).
+    leaves: int
+    comes: int
 
     def __init__(self, _: str) -> None:
         # Kept rather than looked up: pictures ask for it at every event.
         self.place = len(type(self).__members__)
+        self.leaves, self.comes = 2 * self.place, 2 * self.place + 1
 
     @property
     def heading(self) -> str:

@@ -43,10 +43,9 @@ class WovenStrip(Strip):
     def children(self) -> tuple[Event, ...]:  # made when asked for
         """Its events in full."""
         moves = self._strip.children
-        steps = self.woven.section.running.steps
         found: list[Event] = []
         for part, events in self.woven.parts():
-            found += moves[steps(part)]
+            found += moves[part]
             found += events
         return tuple(found)
 
@@ -86,13 +85,11 @@ class WovenStrip(Strip):
                 now += event.bytes
 
     def event_at(self, at: int) -> Event:
-        """The event of one of its steps, each of which is a move."""
-        steps = self.woven.section.running.steps
+        """The event of one of its moves."""
         for part, events in self.woven.parts():
-            own = steps(part)
-            length = own.stop - own.start
+            length = part.stop - part.start
             if at < length:
-                return self._strip.event_of(own.start + at)
+                return self._strip.event_at(part.start + at)
             at -= length
             if at < len(events):
                 return events[at]
@@ -160,12 +157,11 @@ class Loom:
         key = (part.start, part.stop)
         piece = section.pieces.get(key)
         if piece is None:
-            moves = section.moves[part]
+            of = section.running
             piece = section.pieces[key] = Section(
                 micro_batch=section.micro_batch,
                 phase=section.phase,
                 part=section.part,
-                moves=moves,
-                running=Running(moves, len(self.made.recording.facts)),
+                running=Running(of.places[part], of.codes[part]),
             )
         return self.made.strip(piece)

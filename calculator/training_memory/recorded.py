@@ -76,12 +76,8 @@ class RecordedStrip(Strip):
 
     def _words(self) -> Iterator[tuple[int, Event]]:
         """Every event, and where its size is among the changes; the words have no size in them."""
-        storages = len(self.changes) // 2
-        for index, (storage, source, target) in enumerate(self.section.moves):
-            if source >= 0:
-                yield storages + storage, self._event(index, leaving=True)
-            if target >= 0:
-                yield storage, self._event(index)
+        for at, place in enumerate(self.section.running.places):
+            yield place, self.event_at(at)
 
     def walked(self) -> Sum:
         """Its events summed up from their sizes alone."""
@@ -93,7 +89,20 @@ class RecordedStrip(Strip):
 
     def event_at(self, at: int) -> Event:
         """The event that one of its section's moves is."""
-        return self._event(at)
+        running = self.section.running
+        place, code = running.places[at], running.codes[at]
+        leaving = place < 0
+        facts = self.recording.facts[~place if leaving else place]
+        told = tell(facts, leaving=leaving, moved=running.passes_on(at))
+        where = moment(self.section, several=self.several)
+        return Event(
+            phase=phase(self.section),
+            category=CATEGORIES[code >> 1],
+            bytes=self.changes[place],
+            label=f"{where}: {told.label}",
+            why=told.why,
+            moment=f"in {where}, at the {told.name}",
+        )
 
     def climbed(self) -> tuple[int, int]:
         """What remains after its events and their highest point."""
@@ -122,34 +131,13 @@ class RecordedStrip(Strip):
 
     def taken_in(self, moves: slice, now: int) -> Generator[tuple[Event, Formula, int], None, int]:
         """:meth:`taken` of some moves, before which ``now`` is held; returns what is afterwards."""
-        of_all = range(len(self.section.moves))
-        for index in of_all[moves]:
-            storage, source, target = self.section.moves[index]
-            if source < 0:
-                yield self._event(index), self.recording.facts[storage].bytes, now
-                now += self.changes[storage]
-            elif target < 0:
-                now -= self.changes[storage]
+        running = self.section.running
+        for at in range(len(running.places))[moves]:
+            place = running.places[at]
+            if place >= 0 and not running.passes_on(at):
+                yield self.event_at(at), self.recording.facts[place].bytes, now
+            now += self.changes[place]
         return now
-
-    def event_of(self, step: int) -> Event:
-        """The event that one of its section's steps is."""
-        return self._event(self.section.running.move(step))
-
-    def _event(self, index: int, *, leaving: bool = False) -> Event:
-        storage, source, target = self.section.moves[index]
-        facts = self.recording.facts[storage]
-        size = self.changes[storage]
-        told = tell(facts, leaving=leaving, moved=source >= 0 and target >= 0)
-        where = moment(self.section, several=self.several)
-        return Event(
-            phase=phase(self.section),
-            category=CATEGORIES[source if leaving else target],
-            bytes=-size if leaving else size,
-            label=f"{where}: {told.label}",
-            why=told.why,
-            moment=f"in {where}, at the {told.name}",
-        )
 
 
 class RecordedStep(Group):
@@ -212,9 +200,9 @@ class Sized:
         for section in self.recording.sections:
             if section.micro_batch == 0:
                 times = self._times(section.part) if section.part[0] in self.repeats else 1
-                for storage, source, _ in section.moves:
-                    if source < 0 and wanted(facts[storage]):
-                        taken += times * self.sizes[storage]
+                for place in section.running.ends():
+                    if place >= 0 and wanted(facts[place]):
+                        taken += times * self.sizes[place]
         return taken
 
     def micro_batch(self, turn: int) -> tuple[Group, Group]:

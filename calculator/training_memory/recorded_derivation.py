@@ -128,11 +128,13 @@ def _told(recording: Recording, index: int) -> Iterator[Told]:
     for section in recording.sections:
         if section.phase != "forward" or section.micro_batch:
             continue
-        for storage, source, target in section.moves:
-            if target < 0:
-                released.add(storage)
-            elif source < 0 and section.part == ("layer", index):
-                taken.append(storage)
+        for place in section.running.places:
+            if place < 0:
+                released.add(~place)
+            elif place in released:
+                released.remove(place)  # it goes to another category
+            elif section.part == ("layer", index):
+                taken.append(place)
     for storage in taken:
         facts = recording.facts[storage]
         # Autocast's copies of weights are working memory.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from itertools import compress, count, groupby
-from operator import itemgetter
+from itertools import chain, compress, count, groupby
+from operator import attrgetter, invert
 
 from .autograd import operations as op
 from .autograd.backward import BackwardPass
@@ -20,7 +20,7 @@ from .categories import Category
 from .events import Event
 from .formula import Formula
 from .records import dataclass, field
-from .running import Move, Running
+from .running import Running
 from .slices import Work, finished
 from .structure import Structure
 
@@ -34,7 +34,7 @@ MOST_MICRO_BATCHES = 2
 
 
 #: A note of a section: how many moves come before it, what it is, and the weight's name.
-Heard = tuple[int, str, str]
+Noted = tuple[int, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,10 @@ class Section:
     micro_batch: int
     phase: str
     part: PartOf
-    moves: tuple[Move, ...]
-    running: Running = field(compare=False)
+    running: Running
     before_last: Section | None = None
     #: What others listen for.
-    notes: tuple[Heard, ...] = ()
+    notes: tuple[Noted, ...] = ()
     #: Its events as they were last put into words, for one micro-batch and for several.
     words: dict[bool, tuple[tuple[int, Event], ...]] = field(default_factory=dict, compare=False)
     #: Where they bend a picture, once it was drawn.
@@ -178,23 +177,22 @@ def _formulas(facts: Sequence[Facts]) -> tuple[tuple[Formula, ...], tuple[int, .
 
 def _made_by(facts: Sequence[Facts]) -> dict[PartOf, set[int]]:
     """The storages that each part makes."""
-    parts = [one.part for one in facts]
+    parts = list(map(attrgetter("part"), facts))
     made: dict[PartOf, set[int]] = {}
     for part, storages in groupby(range(len(parts)), parts.__getitem__):
         made.setdefault(part, set()).update(storages)
     return made
 
 
-_storage_of = itemgetter(0)
-
-
 def _leaving(sections: Sequence[Section], made: Mapping[PartOf, set[int]]) -> tuple[int, ...]:
+    """What parts that may be repeated make, and parts of another name take, release or count."""
     repeated = {name: storages for (name, index), storages in made.items() if index == REPEATED}
     found = set[int]()
     for section in sections:
         for name, storages in repeated.items():
             if name != section.part[0]:
-                found.update(storages.intersection(map(_storage_of, section.moves)))
+                places = section.running.places
+                found.update(storages.intersection(chain(places, map(invert, places))))
     return tuple(sorted(found))
 
 
@@ -225,32 +223,30 @@ def _micro_batch(tape: Tape, model: CausalLM, ids: Tensor, labels: Tensor) -> Wo
 def _sections(memory: Memory, starts: Sequence[int], shared: Set[int]) -> Work[tuple[Section, ...]]:
     """All sections; ``shared`` are the storages that all layers share."""
     found = []
-    marks = [*memory.marks, (len(memory.moves), "", NOWHERE)]
-    heard: dict[int, list[Heard]] = {}
+    marks = [*memory.marks, (len(memory.places), "", NOWHERE)]
+    heard: dict[int, list[Noted]] = {}
     for before, mark, kind, weight in memory.notes or ():
         heard.setdefault(mark - 1, []).append((before - marks[mark - 1][0], kind, weight))
-    storages = len(memory.facts)
     turn = 0
     for place, (begin, phase, part) in enumerate(marks[:-1]):
         if place in starts[1:]:
             turn += 1
-        moves = tuple(memory.moves[begin : marks[place + 1][0]])
+        end = marks[place + 1][0]
+        running = Running(memory.places[begin:end], tuple(memory.codes[begin:end]))
         notes = tuple(heard.get(place, ()))
         about = turn, phase, part
         before_last = None
-        if part == ("layer", REPEATED) and (left_out := _released(moves, shared)):
-            others = _without(left_out, moves, notes)
-            before_last = _section(storages, about, *others)
-        found.append(_section(storages, about, moves, notes, before_last))
+        if part == ("layer", REPEATED) and (left_out := _released(running, shared)):
+            before_last = _section(about, *_without(left_out, running, notes))
+        found.append(_section(about, running, notes, before_last))
         yield
     return tuple(found)
 
 
 def _section(
-    storages: int,
     about: tuple[int, str, PartOf],
-    moves: tuple[Move, ...],
-    notes: tuple[Heard, ...],
+    running: Running,
+    notes: tuple[Noted, ...],
     before_last: Section | None = None,
 ) -> Section:
     turn, phase, part = about
@@ -258,24 +254,24 @@ def _section(
         micro_batch=turn,
         phase=phase,
         part=part,
-        moves=moves,
-        running=Running(moves, storages),
+        running=running,
         before_last=before_last,
         notes=notes,
     )
 
 
-def _released(moves: Sequence[Move], among: Set[int]) -> list[int]:
+def _released(running: Running, among: Set[int]) -> list[int]:
     """Which of the moves release a storage of some."""
-    found = compress(count(), map(among.__contains__, map(_storage_of, moves)))
-    return [at for at in found if moves[at][2] < 0]
+    leaving = map(among.__contains__, map(invert, running.places))
+    return [at for at in compress(count(), leaving) if not running.passes_on(at)]
 
 
 def _without(
-    left_out: Sequence[int], moves: tuple[Move, ...], notes: tuple[Heard, ...]
-) -> tuple[tuple[Move, ...], tuple[Heard, ...]]:
+    left_out: Sequence[int], running: Running, notes: tuple[Noted, ...]
+) -> tuple[Running, tuple[Noted, ...]]:
     """Moves and notes without some of the moves."""
-    own = tuple(move for at, move in enumerate(moves) if at not in left_out)
-    return own, tuple(
+    kept = [at for at in range(len(running.places)) if at not in left_out]
+    places, codes = ([of[at] for at in kept] for of in (running.places, running.codes))
+    return Running(places, tuple(codes)), tuple(
         (at - sum(one < at for one in left_out), kind, weight) for at, kind, weight in notes
     )

@@ -165,11 +165,11 @@ class _Player:
         streams = [_stream(formula) for formula in recording.formulas]
         stream_of = [streams[place] for place in recording.formula_of]
         for section in recording.sections:
-            for storage, source, target in section.moves:
-                if source < 0:
-                    live[storage] = allocate(sizes[storage], stream_of[storage])
-                elif target < 0:
-                    release(live.pop(storage))
+            for place in section.running.ends():
+                if place >= 0:
+                    live[place] = allocate(sizes[place], stream_of[place])
+                else:
+                    release(live.pop(~place))
             yield
         return list(live.values())
 

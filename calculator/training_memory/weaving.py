@@ -76,24 +76,24 @@ class Woven:
         for end, events in self.cuts:
             yield slice(begin, end), events
             begin = end
-        yield slice(begin, len(self.section.moves)), ()
+        yield slice(begin, len(self.section.running.codes)), ()
 
     def running(self, changes: int) -> tuple[Running, tuple[int, ...]]:
-        """All its steps, and the events' bytes, which follow so many changes of the recording's."""
+        """All its moves, and the events' bytes, which follow so many changes of the recording's."""
         if self._running is None:
             own = self.section.running
             places: list[int] = []
             codes: list[int] = []
             sizes: list[int] = []
             for part, events in self.parts():
-                steps = own.steps(part)
-                places += own.places[steps]
-                codes += own.codes[steps]
+                # From the start: changes follow.
+                places += [place % changes for place in own.places[part]]
+                codes += own.codes[part]
                 for event in events:
                     places.append(changes + len(sizes))
                     codes.append(2 * event.category.place + (event.bytes > 0))
                     sizes.append(event.bytes)
-            self._running = Running.of_steps(places, codes), tuple(sizes)
+            self._running = Running(places, tuple(codes)), tuple(sizes)
         return self._running
 
     def bending(self, running: Running) -> Bending:

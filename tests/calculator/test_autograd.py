@@ -13,6 +13,7 @@ from training_memory.autograd.tape import Tape
 from training_memory.autograd.tensors import Parameter, Tensor
 from training_memory.categories import Category
 from training_memory.formula import Formula, symbol
+from training_memory.running import Running
 
 S = symbol("s")
 #: So many bytes has one tensor of the tests' graphs, in fp32.
@@ -28,24 +29,23 @@ def names(tape: Tape) -> list[str]:
 def totals(tape: Tape) -> list[int]:
     """The running total after every allocation, in tensors."""
     now, found = 0, []
-    for storage, source, target in tape.moves:
-        size = tape.facts[storage].bytes.evaluate(VALUES)
-        if source < 0:
-            now += size
+    for place in Running(tape.places, tuple(tape.codes)).ends():
+        if place >= 0:
+            now += tape.facts[place].bytes.evaluate(VALUES)
             found.append(now // SIZE)
-        elif target < 0:
-            now -= size
+        else:
+            now -= tape.facts[~place].bytes.evaluate(VALUES)
     return found
 
 
 def live(tape: Tape) -> set[str]:
     """What is held now."""
     held: dict[int, str] = {}
-    for storage, _, target in tape.moves:
-        if target < 0:
-            del held[storage]
+    for place in tape.places:
+        if place < 0:
+            del held[~place]
         else:
-            held[storage] = tape.facts[storage].name
+            held[place] = tape.facts[place].name
     return set(held.values())
 
 
@@ -135,8 +135,9 @@ def test_a_weight_used_twice_is_accumulated_once_with_three_buffers():
     assert names(tape)[-1] == "sum of gradients"
     assert max(totals(tape)) == before + 4  # the loss's own gradient is the fourth
     assert live(tape) == {"looked up", "logits", "sum of gradients"}
-    moved = [target for _, source, target in tape.moves if min(source, target) >= 0]
-    assert moved == [Category.GRADIENTS.place]
+    running = Running(tape.places, tuple(tape.codes))
+    moved = [code for at, code in enumerate(running.codes) if running.passes_on(at)]
+    assert moved == [Category.TEMPORARY.leaves, Category.GRADIENTS.comes]
 
 
 def test_a_second_micro_batch_adds_in_place():

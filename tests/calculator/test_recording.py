@@ -85,12 +85,10 @@ def played(recording: Recording, sizes: list[int]) -> tuple[object, ...]:
     largest = list(now)
     peak, parts = 0, tuple(now)
     for section in recording.sections:
-        for storage, source, target in section.moves:
-            if source >= 0:
-                now[source] -= sizes[storage]
-            if target >= 0:
-                now[target] += sizes[storage]
-                largest[target] = max(largest[target], now[target])
+        for place, code in zip(section.running.places, section.running.codes, strict=True):
+            category = code // 2
+            now[category] += sizes[place] if place >= 0 else -sizes[~place]
+            largest[category] = max(largest[category], now[category])
             if sum(now) > peak:
                 peak, parts = sum(now), tuple(now)
     return peak, parts, tuple(largest), tuple(now)
@@ -215,23 +213,19 @@ def test_every_event_says_what_where_and_why(one):
 
 @given(
     st.lists(st.integers(1, 100), min_size=4, max_size=4),
-    st.lists(
-        st.tuples(st.integers(0, 3), st.integers(-1, 3), st.integers(-1, 3)).filter(
-            lambda move: move[1:] != (-1, -1)
-        ),
-        max_size=30,
-    ),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=30),
 )
 def test_running_totals_are_the_moves_played(sizes, moves):
-    found = Running(moves, len(sizes)).sum(signed(sizes))
+    running = Running(
+        [storage if comes else ~storage for storage, _, comes in moves],
+        tuple(2 * category + comes for _, category, comes in moves),
+    )
+    found = running.sum(signed(sizes))
     now = [0] * len(CATEGORIES)
     largest = list(now)
     peak, parts, at = 0, tuple(now), -1
-    for index, (storage, source, target) in enumerate(moves):
-        if source >= 0:
-            now[source] -= sizes[storage]
-        if target >= 0:
-            now[target] += sizes[storage]
+    for index, (storage, category, comes) in enumerate(moves):
+        now[category] += sizes[storage] if comes else -sizes[storage]
         largest = [max(most, here) for most, here in zip(largest, now, strict=True)]
         if sum(now) > peak:
             peak, parts, at = sum(now), tuple(now), index

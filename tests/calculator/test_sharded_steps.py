@@ -295,6 +295,6 @@ def test_cost_does_not_grow_with_layers():
                 "shape": {"layers": layers},
             }
         )
-        return sum(len(section.moves) for section in sized(run).recording.sections)
+        return sum(len(section.running.codes) for section in sized(run).recording.sections)
 
     assert moves(8) == moves(800)

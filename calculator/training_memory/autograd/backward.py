@@ -45,8 +45,9 @@ class BackwardPass:
         finished(self._steps_from(edge, gradient))
 
     def _steps_from(self, edge: Edge | None, gradient: Tensor) -> Work[None]:
-        assert isinstance(edge, tuple)
+        assert edge is not None
         root, slot = edge
+        assert isinstance(root, Node)
         self.waiting = _dependencies(root)
         self.buffers[root] = [None] * root.outputs
         self.buffers[root][slot] = gradient
@@ -88,10 +89,8 @@ class BackwardPass:
             for edge in node.inputs:
                 if edge is None:
                     found.pop()
-                elif isinstance(edge, tuple):
-                    self._hand_on(edge[0], edge[1], found)
                 else:
-                    self._hand_on(edge, 0, found)
+                    self._hand_on(edge, found)
         finally:
             tape.module_name = module
         if tape.notes is not None:
@@ -120,8 +119,9 @@ class BackwardPass:
         node.saved = []
         return found
 
-    def _hand_on(self, target: Node | Parameter, slot: int, found: Grads) -> None:
+    def _hand_on(self, edge: Edge, found: Grads) -> None:
         """Let the last gradient wait for its node or parameter; run what waits for nothing more."""
+        target, slot = edge
         gradient = found.pop()  # here alone, so that it goes once it is added to another
         grads = self.buffers.get(target)
         if gradient is not None:
@@ -199,7 +199,7 @@ def _dependencies(root: Node) -> dict[Node | Parameter, int]:
         for edge in todo.pop().inputs:
             if edge is None:
                 continue
-            target = edge[0] if isinstance(edge, tuple) else edge
+            target = edge[0]
             if target in waiting:
                 waiting[target] += 1
             else:

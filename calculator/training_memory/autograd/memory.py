@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..categories import Category
 from ..formula import Formula
-from ..running import Move
 
 ITEM_BYTES = {"fp32": 4, "bf16": 2, "bool": 1, "int32": 4, "int64": 8, "uint64": 8, "complex64": 8}
 
@@ -99,7 +98,10 @@ class Memory:
     """The record of a step's memory, divided into the parts of the step."""
 
     def __init__(self) -> None:
-        self.moves: list[Move] = []
+        #: Its moves: the storage's number, or the number's complement where it is released (or
+        #: leaves a category), and what each does (running.py).
+        self.places: list[int] = []
+        self.codes: list[int] = []
         self.facts: list[Facts] = []
         self.category = Category.ACTIVATIONS
         #: Where each part of the step begins: (moves before it, phase, part).
@@ -117,30 +119,33 @@ class Memory:
     def go_on(self, phase: str, part: PartOf) -> None:
         """:meth:`mark` with the part as one."""
         if part != self.part or phase != self.phase:
-            self.marks.append((len(self.moves), phase, part))
+            self.marks.append((len(self.places), phase, part))
             self.phase, self.part = phase, part
 
     def note(self, kind: str, weight: str) -> None:
         """Keep in mind that something happens here to a weight, if anybody wants to know."""
         if self.notes is not None:
-            self.notes.append((len(self.moves), len(self.marks), kind, weight))
+            self.notes.append((len(self.places), len(self.marks), kind, weight))
 
     def taken(self, facts: Facts) -> int:
         """Record that a storage is taken; returns its number."""
         number = len(self.facts)
         self.facts.append(facts)
-        self.moves.append((number, -1, facts.category.place))
+        self.places.append(number)
+        self.codes.append(facts.category.comes)
         return number
 
     def release(self, number: int) -> None:
         """Record that a storage is released."""
-        self.moves.append((number, self.facts[number].category.place, -1))
+        self.places.append(~number)
+        self.codes.append(self.facts[number].category.leaves)
 
     def count_as(self, storage: Storage, category: Category) -> None:
         """Count a storage under another category from here on."""
         facts = self.facts[storage.number]
         if facts.category is not category:
-            self.moves.append((storage.number, facts.category.place, category.place))
+            self.places += ~storage.number, storage.number
+            self.codes += facts.category.leaves, category.comes
             facts.category = category
 
     def storage(self, name: str, numel: Formula, dtype: str) -> Storage:

@@ -32,9 +32,10 @@ def run_twice(
         inputs = [as_input(argument) for argument in kept]
         for one in inputs:
             # Whoever goes on holding the graph holds what it began with.
-            assert isinstance(one.edge, Argument)
-            one.edge.variable = one.detached()
-            one.edge.copies = among
+            assert one.edge
+            assert isinstance(one.edge[0], Argument)
+            one.edge[0].variable = one.detached()
+            one.edge[0].copies = among
         # The node's own hold on them lasts as long as its backward pass, that is, this function.
         held, kept[:] = list(kept), []
         before, tape.gradients_on = tape.gradients_on, True
@@ -48,7 +49,7 @@ def run_twice(
             tape.gradients_on = before
         del output, held
         edges = [one.edge for one in inputs]
-        return [edge.grad if isinstance(edge, Argument) else None for edge in edges]
+        return [getattr(edge and edge[0], "grad", None) for edge in edges]
 
     node = tape.node("checkpoint", arguments, backward)
     before, tape.gradients_on = tape.gradients_on, False

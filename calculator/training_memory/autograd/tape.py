@@ -43,10 +43,11 @@ class Tape(Memory):
     def new(self, name: str, numel: Formula, dtype: str, order: str = "tokens") -> Tensor:
         """A tensor with memory of its own and no history."""
         # As Memory.storage makes it, without its calls: a step has hundreds.
-        number = len(self.facts)
-        category = self.category
-        self.facts.append(Facts(numel, dtype, name, self.module_name, self.part, category))
-        self.moves.append((number, -1, category.place))
+        facts, category = self.facts, self.category
+        number = len(facts)
+        facts.append(Facts(numel, dtype, name, self.module_name, self.part, category))
+        self.places.append(number)
+        self.codes.append(category.comes)
         return Tensor(Storage(self, number), numel, dtype, None, order)
 
     # -- autocast ------------------------------------------------------------------------------
@@ -54,8 +55,9 @@ class Tape(Memory):
     def leaf(self, x: Tensor) -> None:
         """``x.requires_grad_()``: a gradient of it is wanted, and stays as long as the graph."""
         if x.edge is None:
-            x.edge = Parameter("embedded tokens", x.numel, x.dtype)
-            x.edge.variable = x.detached()
+            variable = Parameter("embedded tokens", x.numel, x.dtype)
+            variable.variable = x.detached()
+            x.edge = variable, 0
 
     def cast_once(self, parameter: Parameter, make: Callable[[], Tensor]) -> Tensor:
         """A weight's 16-bit copy: made when first needed, kept until :meth:`forget_casts`."""
@@ -109,7 +111,7 @@ class Tape(Memory):
         Or as its gradient comes, where it wants one and nothing before it does.
         """
         assert output.edge is not None
-        target = output.edge[0] if isinstance(output.edge, tuple) else output.edge
+        target = output.edge[0]
         if target.hooks is None:
             target.hooks = []
         target.hooks.append(call)
@@ -130,36 +132,36 @@ class Tape(Memory):
             self.note_weights(node.inputs, "used")
 
     def note_weights(self, among: Iterable[object], kind: str) -> None:
-        """Keep in mind that something happens to the weights among some things."""
-        for one in among:
+        """Keep in mind that something happens to the weights among things, or at edges' ends."""
+        for found in among:
+            one = found[0] if isinstance(found, tuple) else found
             if isinstance(one, Parameter) and not (isinstance(one, Argument) or one.variable):
                 self.note(kind, one.name)
 
     def _save(self, node: Node, saves: Sequence[Save]) -> None:
-        if self._replay is None and self._frame is None and self.offload != "saved":
+        saved, replay, frame = node.saved, self._replay, self._frame
+        if replay is not None:
+            for one, _ in saves:
+                # A weight is there anyway, and counts among what is saved all the same.
+                tensor = None if isinstance(one, Parameter) else one.detached()
+                replay.bring_back(tensor)
+                if tensor is not None:
+                    saved.append(tensor)
+        elif frame is not None:
+            node.packed = True
+            for _ in saves:
+                saved.append(frame.placeholder())
+        elif self.offload == "saved":
+            node.packed = True
+            for one, _ in saves:
+                saved.append(self._away(one))
+        else:
+            facts = self.facts
             for one, why in saves:
                 if not isinstance(one, Parameter):
-                    node.saved.append(one.detached())
+                    saved.append(one.detached())
                     use = Use(node.name, why, node.module, node.part)
-                    self.facts[one.storage.number].uses += (use,)
-            return
-        node.packed = True
-        for one, why in saves:
-            # A parameter is there anyway; a checkpoint counts it among what is saved all the same.
-            tensor = None if isinstance(one, Parameter) else one.detached()
-            kept: Tensor | Holder | Away | None = tensor
-            if self._replay is not None:
-                self._replay.bring_back(tensor)
-            elif self._frame is not None:
-                kept = self._frame.placeholder()
-            elif self.offload == "saved":
-                node.saved.append(self._away(one))
-                continue
-            elif tensor is not None:
-                use = Use(node.name, why, node.module, node.part)
-                self.facts[tensor.storage.number].uses += (use,)
-            if kept is not None:
-                node.saved.append(kept)
+                    facts[one.storage.number].uses += (use,)
 
     # -- checkpointing -------------------------------------------------------------------------
 
@@ -217,10 +219,8 @@ class Tape(Memory):
 
         None for a weight's placeholder, which makes the region run again like any other.
         """
-        if isinstance(saved, Tensor):
-            return saved
-        if isinstance(saved, Away):
-            return self._back(saved)
+        if not isinstance(saved, Holder):
+            return self._back(saved) if isinstance(saved, Away) else saved
         frame = saved.frame
         if frame.recomputed is None:
             self._run_again(frame)
@@ -252,5 +252,5 @@ def as_input(tensor: Tensor, wants: bool = True) -> Tensor:
     """An argument of a second run: it wants a gradient if it did, so that as much is saved."""
     again = tensor.detached()
     if wants:
-        again.edge = Argument("argument", tensor.numel, tensor.dtype)
+        again.edge = Argument("argument", tensor.numel, tensor.dtype), 0
     return again

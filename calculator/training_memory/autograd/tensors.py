@@ -71,7 +71,7 @@ class Parameter:
         """Where its gradient goes, if anywhere."""
         if not self.trainable:
             return None
-        return self.flat(self.name) if self.flat else self
+        return self.flat(self.name) if self.flat else (self, 0)
 
 
 class Argument(Parameter):
@@ -128,8 +128,8 @@ class OfAllGpus(Tensor):
     """A gradient with the rows of all GPUs, of which this one's are seen."""
 
 
-#: A gradient goes to one output of a node, or to a parameter.
-Edge = tuple["Node", int] | Parameter
+#: A gradient goes to one output of a node, by its number, or to a parameter, by 0.
+Edge = tuple["Node | Parameter", int]
 Grads = list[Tensor | None]
 #: Computes the gradients of a node's inputs from those of its outputs and what it saved.
 Backward = Callable[["Tape", Grads], Sequence[Tensor | None]]

@@ -100,10 +100,11 @@ class Stage:
             going.run_from(output.edge, gradient)
         experts, edge = self.structure.experts, self.received and self.received.edge
         again = experts and experts.again and not self.dense
-        if again and isinstance(edge, Argument):
+        if again and edge and isinstance(argument := edge[0], Argument):
             # What its first layer's graph goes on holding is not given away: autograd copies it.
             with tape.as_category(WORKING):
-                edge.grad = tape.new("gradient for the stage before", edge.numel, edge.dtype)
+                name = "gradient for the stage before"
+                argument.grad = tape.new(name, argument.numel, argument.dtype)
 
     def _embedded(self, tape: Tape, batch: Batch) -> Tensor:
         return embedded(tape, self.structure, batch, self.outer)

@@ -60,5 +60,6 @@ def _passes(tape: Tape, stage: Stage) -> list[Tensor | None]:
         stage.run_backward(tape, (stub, gradient))
         del stub
     if stage.received is not None:
-        held += [stage.received.detached(), getattr(stage.received.edge, "grad", None)]
+        edge = stage.received.edge
+        held += [stage.received.detached(), getattr(edge and edge[0], "grad", None)]
     return held

@@ -99,12 +99,12 @@ def _step(allocator: Allocator, order: Sequence[Pass], parts: Sequence[_Part]) -
         for section in recording.sections:
             if section.phase != ("forward" if one.forward else "backward"):
                 continue
-            for storage, source, target in section.moves:
-                if source < 0:
-                    live[storage] = allocator.allocate(sizes[storage])
-                elif target < 0 and storage in live:
+            for place in section.running.ends():
+                if place >= 0:
+                    live[place] = allocator.allocate(sizes[place])
+                elif ~place in live:
                     # What was there before is among the rows, and stays.
-                    allocator.release(live.pop(storage))
+                    allocator.release(live.pop(~place))
             yield
         if one.forward:
             waiting[one.part, one.micro_batch] = live

@@ -50,6 +50,8 @@ def linear(
 
     Where the weight has an adapter, with what that adds.
     """
+    if not (weight.adapter or weight.packed):
+        return _product(tape, x, weight, numel, name, bias)
 
     def product() -> Tensor:
         if weight.packed:

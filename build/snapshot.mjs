@@ -143,10 +143,11 @@ for request in plan["films"]:
     while not json.loads(film_door.answer(json.dumps({**request, "turn": turn})))["done"]:
         turn += 1
 
-# What was remembered on the way would take longer to arrive than to be found again; what lies in
-# which zip would be wrong.
+# What was remembered on the way would take longer to arrive than to be found again, but for what
+# is remembered once and for all (what a file says, which no page has); what lies in which zip would
+# be wrong.
 for one in gc.get_objects():
-    if isinstance(one, functools._lru_cache_wrapper):
+    if isinstance(one, functools._lru_cache_wrapper) and (one.cache_parameters()["maxsize"] or 1) > 1:
         one.cache_clear()
 del film_door, module, name, one, plan, request, training_memory, turn, web
 linecache.clearcache()

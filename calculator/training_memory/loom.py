@@ -25,12 +25,14 @@ class WovenStrip(Strip):
     _walked: Sum | None
 
     def __init__(self, strip: RecordedStrip, woven: Woven) -> None:
-        running, sizes = woven.running(len(strip.changes))
+        own = strip.changes
+        storages = len(own) // 2
+        running, sizes = woven.running(storages)
         # A group is frozen; what this one is made of is set here, once.
         object.__setattr__(self, "woven", woven)
         object.__setattr__(self, "_strip", strip)
         object.__setattr__(self, "_running", running)
-        object.__setattr__(self, "_changes", (*strip.changes, *sizes))
+        object.__setattr__(self, "_changes", (*own[:storages], *sizes, *own[storages:]))
         # It stands in a tree many times over: it is summed up once.
         object.__setattr__(self, "_walked", None)
 

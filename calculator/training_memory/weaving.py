@@ -78,19 +78,21 @@ class Woven:
             begin = end
         yield slice(begin, len(self.section.running.codes)), ()
 
-    def running(self, changes: int) -> tuple[Running, tuple[int, ...]]:
-        """All its moves, and the events' bytes, which follow so many changes of the recording's."""
+    def running(self, storages: int) -> tuple[Running, tuple[int, ...]]:
+        """All its moves, and the events' bytes: changes that follow those of so many storages.
+
+        They come before what is taken away of storages, whose places are told from the end.
+        """
         if self._running is None:
             own = self.section.running
             places: list[int] = []
             codes: list[int] = []
             sizes: list[int] = []
             for part, events in self.parts():
-                # From the start: changes follow.
-                places += [place % changes for place in own.places[part]]
+                places += own.places[part]
                 codes += own.codes[part]
                 for event in events:
-                    places.append(changes + len(sizes))
+                    places.append(storages + len(sizes))
                     codes.append(2 * event.category.place + (event.bytes > 0))
                     sizes.append(event.bytes)
             self._running = Running(places, tuple(codes)), tuple(sizes)

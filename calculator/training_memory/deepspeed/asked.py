@@ -58,7 +58,7 @@ def shares(run: Run) -> Shares:
     """Stage 3's shares of the weights."""
     return Shares(
         groups=groups(run),
-        every=numels(run),
+        every=flat.weights(run.model, str(run.implementation), run.tuning)[0],
         item_bytes=item_bytes(run),
         bucket=bucket_numbers(run),
         persistence=persistence_numbers(run),
@@ -76,7 +76,7 @@ def stepped(run: Run) -> list[int]:
     """How many numbers each tensor has that the optimizer steps on one GPU."""
     of = groups(run)
     if run.layout.zero == 3:
-        return [sum(some) for some in shares(run).sub_groups()]
+        return [one.numel for one in shares(run).sub_groups()]
     if run.layout.zero:
         return [group.share for group in of]
     return [numel for group in of for numel in group.numels]

@@ -26,6 +26,24 @@ ALIGNMENT = 2
 Key = tuple[str, int]
 
 
+#: So many numbers stage 3 updates together, or a weight more (sub_group_size).
+SUB_GROUP = 1_000_000_000
+
+
+class SubGroup:
+    """Weights from one place to before another that are updated together: a GPU's shares of them.
+
+    All of it has so many numbers, and the largest share ``largest``.
+    """
+
+    __slots__ = ("begin", "end", "largest", "numel")
+
+    def __init__(self, begin: int, shares: Sequence[int]) -> None:
+        self.begin, self.end = begin, begin + len(shares)
+        self.numel = sum(shares)
+        self.largest = max(shares)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """Weights that the optimizer treats alike, each one's numbers, and over how many GPUs.
@@ -74,6 +92,19 @@ class Group:
         gpus = self.gpus
         share = {numel: -(-numel // gpus) for numel in set(self.numels)}
         return list(map(share.__getitem__, self.numels))
+
+    @cached_property
+    def sub_groups(self) -> Sequence[SubGroup]:
+        """What is updated together, where each weight is divided by itself."""
+        shares = self.divided
+        until = list(accumulate(shares, initial=0))
+        found = []
+        begin = 0
+        while begin < len(shares):
+            end = bisect_left(until, until[begin] + SUB_GROUP)
+            found.append(SubGroup(begin, shares[begin:end]))
+            begin = end
+        return found
 
 
 def states_of(numels: Iterable[int], optimizer: str) -> list[tuple[str, int, str]]:

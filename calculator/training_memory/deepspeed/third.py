@@ -6,10 +6,7 @@ by itself, its shares lie side by side, and so do the gradients' for which there
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator
 
 from ..categories import Category
 from ..held import MASTER, WEIGHTS
@@ -25,63 +22,51 @@ SMALL = "small weights, whole"
 #: Buffers through which states and weights go to disks and come back, and numbers of the latter.
 STATES_BUFFERS = 4
 WEIGHTS_BUFFERS, WEIGHTS_BUFFER = 5, 100_000_000
-SUB_GROUP = 1_000_000_000
 
 
 def swapped(groups: Iterable[flat.Group]) -> Iterator[flat.Key]:
     """Weights whose states go to disks: those updated together with enough numbers for one."""
     for group in groups:
-        shares = group.divided
-        for places in _together(shares):
-            if 4 * sum(shares[places]) >= LEAST_WRITTEN:
-                yield from group.keys[places]
-
-
-def _together(shares: Sequence[int]) -> Iterator[slice]:
-    """The places of shares that are updated together."""
-    until = list(accumulate(shares, initial=0))
-    begin = 0
-    while begin < len(shares):
-        end = bisect_left(until, until[begin] + SUB_GROUP)
-        yield slice(begin, end)
-        begin = end
+        for one in group.sub_groups:
+            if 4 * one.numel >= LEAST_WRITTEN:
+                yield from group.keys[one.begin : one.end]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
     """One GPU's shares of a model's weights: of each group of the optimizer, each weight's.
 
-    ``every`` weight has so many numbers, trained or not.
+    ``every`` are the model's weights, trained or not.
     """
 
     groups: tuple[flat.Group, ...]
-    every: Mapping[flat.Key, int]
+    every: flat.Weights
     item_bytes: int
     bucket: int
     persistence: int
     offloads: bool = False
     away: bool = False
 
-    def sub_groups(self) -> list[Sequence[int]]:
+    def sub_groups(self) -> list[flat.SubGroup]:
         """The shares that are updated together."""
-        return [
-            shares[places]
-            for shares in (group.divided for group in self.groups)
-            for places in _together(shares)
-        ]
+        return [one for group in self.groups for one in group.sub_groups]
 
     def small_bytes(self) -> int:
         """What the weights take that stay whole."""
-        gpus = self.groups[0].gpus
-        return sum(
-            times * rounded(-(-numel // gpus) * gpus * self.item_bytes)
-            for numel, times in Counter(self.every.values()).items()
-            if numel <= self.persistence
+        gpus, every = self.groups[0].gpus, self.every
+        of_layer, around = (
+            sum(
+                rounded(-(-one.numel // gpus) * gpus * self.item_bytes)
+                for one in some
+                if one.numel <= self.persistence
+            )
+            for some in (every.layer, (*every.first, *every.last))
         )
+        return every.layers * of_layer + around
 
     def rows(self, optimizer: str) -> Iterator[tuple[str, Category, int, str]]:
         """What stays: name, category, bytes, and why."""
-        total = sum(sum(group.divided) for group in self.groups)
+        total = sum(one.numel for one in self.sub_groups())
         if not self.away:
             size = rounded(total * self.item_bytes)
             yield "shares of weights", Category.WEIGHTS, size, WEIGHTS
@@ -99,7 +84,7 @@ class Shares:
         Of what is on disks the buffers are there through which it goes
         (runtime/zero/offload_config.py: buffer_count, buffer_size).
         """
-        groups = [sum(some) for some in self.sub_groups()]
+        groups = [one.numel for one in self.sub_groups()]
         found = self.item_bytes * sum(groups) if self.away else 0
         if reads:
             found += WEIGHTS_BUFFERS * WEIGHTS_BUFFER * self.item_bytes
@@ -114,8 +99,8 @@ class Shares:
 
     def states(self, optimizer: str) -> Iterator[tuple[str, Category, int, str]]:
         """What the optimizer has, on the GPU or in the CPU's memory."""
-        total = sum(sum(group.divided) for group in self.groups)
-        groups = [sum(some) for some in self.sub_groups()]
+        total = sum(one.numel for one in self.sub_groups())
+        groups = [one.numel for one in self.sub_groups()]
         in_fp32 = sum(rounded(4 * one) for one in groups)
         yield "own shares in fp32", Category.MASTER, in_fp32, MASTER
         for name, size, why in flat.states_of(groups, optimizer):

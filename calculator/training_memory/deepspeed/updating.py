@@ -52,7 +52,7 @@ def _third_step(run: Run, optimizer: str) -> Iterator[Event]:
     small = own.small_bytes()
     if small:
         yield event(SMALL, -small, Category.WEIGHTS, GOES)
-    groups = [(sum(some), max(some), len(some)) for some in own.sub_groups()]
+    groups = own.sub_groups()
 
     # Of a deep model many are of the same size.
     @cache
@@ -64,14 +64,14 @@ def _third_step(run: Run, optimizer: str) -> Iterator[Event]:
     def update(numel: int, copies: bool) -> tuple[Event, ...]:
         return tuple(_update(numel, size, optimizer, copies=copies))
 
-    for _, largest, _ in groups:
-        yield from norm(largest)
-    norms = max((several for _, _, several in groups), default=0) * UNIT_BYTES
+    for one in groups:
+        yield from norm(one.largest)
+    norms = max((one.end - one.begin for one in groups), default=0) * UNIT_BYTES
     yield from for_a_moment("norm of each gradient", norms, NORM)
     total = 4 * UNIT_BYTES
     yield event("norm of all gradients", total, Category.TEMPORARY, NORM)
-    for numel, _, several in groups:
-        yield from update(numel, several > 1)
+    for one in groups:
+        yield from update(one.numel, one.end - one.begin > 1)
     yield event("norm of all gradients", -total, Category.TEMPORARY, GOES)
     if small:
         yield event(SMALL, small, Category.WEIGHTS, PERSISTENT)

@@ -132,6 +132,6 @@ def test_a_hundred_times_the_layers_take_little_longer_under_deepspeed(stage, mo
         return known + instructions(lambda: web.answer(request))
 
     # Growth by itself: as a multiple of cost(8) it would change with all that has no layers.
-    assert cost(800) - cost(8) < {1: 230_000, 2: 665_000, 3: 265_000}[stage]
+    assert cost(800) - cost(8) < {1: 240_000, 2: 665_000, 3: 270_000}[stage]
     if stage == 3:
-        assert cost(800) - cost(80) < 60_000
+        assert cost(800) - cost(80) < 65_000

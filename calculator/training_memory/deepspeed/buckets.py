@@ -54,9 +54,8 @@ class Buckets(Listener):
         #: layer's is.
         self.places: dict[str, tuple[int, int, int]] = {}
         for number, group in enumerate(groups):
-            layers, each = group.weights.of_layers, len(group.weights.layer)
-            for name, place in group.weights.places().items():
-                self.places[name] = number, place, each if place in layers else 0
+            for name, (place, each) in group.weights.steps().items():
+                self.places[name] = number, place, each
         #: The weights that this GPU owns something of, by group.
         self.own = [group.places(rank) for group in groups]
         own_numel = sum(

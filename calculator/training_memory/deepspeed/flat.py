@@ -141,6 +141,13 @@ class Weights:
         found = {one.name: at for at, one in enumerate(all_but)}
         return found | {one.name: at for at, one in enumerate(self.last, self.of_layers.stop)}
 
+    def steps(self) -> dict[str, tuple[int, int]]:
+        """The same places, and how far the next layer's weight of the name is from each."""
+        layers, each = self.of_layers, len(self.layer)
+        return {
+            name: (place, each if place in layers else 0) for name, place in self.places().items()
+        }
+
     def names(self) -> list[str]:
         """Every weight's name."""
         first, layer, last = (

@@ -145,7 +145,7 @@ class Gathering(Listener):
 
     def _placed(self, section: Section) -> Iterator[tuple[int, bool, int, int]]:
         for note, (_, kind, name) in enumerate(section.notes):
-            weight = self.trace.place(name)
+            weight, each = self.sizes.steps.get(name, (NONE, 0))
             if kind == "gradient":
                 continue
             if kind == "use" and weight == self.trace.outer != NONE:
@@ -153,7 +153,7 @@ class Gathering(Listener):
                 self.uses_of_outer -= 1
                 if not self.uses_of_outer:
                     continue
-            yield note, kind in ASKS, weight, self.each if weight in self.layers else 0
+            yield note, kind in ASKS, weight, each
 
     def _fetch(self, weight: int) -> list[Event]:
         events: list[Event] = []

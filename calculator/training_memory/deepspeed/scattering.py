@@ -6,7 +6,7 @@ partition_grads). All numbers are of numbers, not bytes; a weight is its place i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 
 from ..categories import Category
 from ..events import Event, Phase
@@ -45,6 +45,7 @@ class Sizes:
     def __init__(self, weights: Weights, gpus: int, item_bytes: int) -> None:
         self.gpus, self.item_bytes = gpus, item_bytes
         self.each, self.layers = len(weights.layer), weights.of_layers
+        self.steps = weights.steps()
         self.numels = weights.numels()
         self.names = weights.names()
         known = set(self.numels)
@@ -90,22 +91,20 @@ class _Mark:
 class Scattering(Listener):
     """One GPU's gradients in a micro-batch, the ``last`` one of a step or not.
 
-    ``places`` are where in the order weights are, those of layers in the first one. ``swapped`` has
-    a 1 for each weight whose states are on disks, if any are.
+    ``swapped`` has a 1 for each weight whose states are on disks, if any are.
     """
 
     def __init__(
         self,
         sizes: Sizes,
         told: Told,
-        places: Mapping[str, int],
         *,
         bucket: int,
         offloads: bool,
         last: bool,
         swapped: bytes,
     ) -> None:
-        self.sizes, self.places, self.bucket = sizes, places, bucket
+        self.sizes, self.bucket = sizes, bucket
         self.offloads, self.last, self.swapped = offloads, last, swapped
         self.numels = sizes.numels
         self.event = told.event
@@ -132,8 +131,7 @@ class Scattering(Listener):
     def _placed(self, section: Section) -> Iterator[tuple[int, int, int]]:
         for note, (_, kind, name) in enumerate(section.notes):
             if kind == "gradient":
-                weight = self.places[name]
-                yield note, weight, self.sizes.each if weight in self.sizes.layers else 0
+                yield note, *self.sizes.steps[name]
 
     def arrived(self, weight: int) -> tuple[list[Event], list[Event]]:
         """A gradient is there: what happens before it is dropped, and after."""

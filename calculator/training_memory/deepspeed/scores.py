@@ -242,7 +242,6 @@ def _gathered(
         scattering = Scattering(
             sizes,
             told,
-            weights.places(),
             bucket=given.limits.bucket,
             offloads=given.offloads,
             last=turn == given.micro_batches - 1,

@@ -99,13 +99,12 @@ class Shares:
 
     def states(self, optimizer: str) -> Iterator[tuple[str, Category, int, str]]:
         """What the optimizer has, on the GPU or in the CPU's memory."""
-        total = sum(one.numel for one in self.sub_groups())
         groups = [one.numel for one in self.sub_groups()]
         in_fp32 = sum(rounded(4 * one) for one in groups)
         yield "own shares in fp32", Category.MASTER, in_fp32, MASTER
         for name, size, why in flat.states_of(groups, optimizer):
             yield name, Category.OPTIMIZER, size, why
-        size = rounded(total * self.item_bytes)
+        size = rounded(sum(groups) * self.item_bytes)
         yield "shares of gradients", Category.GRADIENTS, size, GRADIENTS
 
 
